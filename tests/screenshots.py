@@ -14,9 +14,8 @@ from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tools.explore.settings import Explore
-
-from .explorer import Page, Server, chromium, settle
-from .processes import ROOT
+from tests.explorer import Page, Server, chromium, settle
+from tests.processes import ROOT
 
 OUT = ROOT / "docs" / "explore"
 TEXT = "The film is not bad, it is great."

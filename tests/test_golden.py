@@ -7,10 +7,10 @@ import json
 import pytest
 from filelock import FileLock
 
-from .commands import run_process
-from .golden import FILE, LOSSES
-from .marks import slow_except
-from .processes import ENVIRONMENT
+from tests.commands import run_process
+from tests.golden import FILE, LOSSES
+from tests.marks import slow_except
+from tests.processes import ENVIRONMENT
 
 EXPECTED = json.loads(FILE.read_text())
 

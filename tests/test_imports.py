@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from .processes import ROOT
+from tests.commands import run_process
+from tests.processes import ENVIRONMENT, ROOT
 
 PACKAGE = ROOT / "imdbattn"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -37,7 +38,7 @@ def room_of(module: str) -> str:
     return ".".join(parts[: 2 if parts[0] == "tools" else 1]) if parts else ""
 
 
-def imported(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[tuple[str, str]]:
+def imported(nodes: Iterator[ast.AST]) -> Iterator[tuple[str, str]]:
     """Yields module and name of each import; without a name, the module itself is imported."""
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -49,10 +50,9 @@ def imported(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[tuple[str, s
                 yield (inner, "") if inner in FILES else (str(node.module), alias.name)
 
 
-def modules_of(module: str, late: bool = True) -> set[str]:
-    """The modules that a module imports; `late`: also inside functions and for type checkers."""
-    tree = TREES[module]
-    return {name for name, _ in imported(ast.walk(tree) if late else tree.body)}
+def modules_of(module: str) -> set[str]:
+    """The modules that a module imports, also inside functions and for type checkers."""
+    return {name for name, _ in imported(ast.walk(TREES[module]))}
 
 
 def names_in(module: str) -> set[str]:
@@ -121,15 +121,8 @@ def test_there_are_no_import_cycles():
 
 
 def test_networks_need_only_torch():
-    standard = {
-        "math",
-        "collections",
-        "contextlib",
-        "dataclasses",
-        "functools",
-        "itertools",
-        "typing",
-    }
+    standard = {"math", "collections", "contextlib", "dataclasses", "functools", "itertools"}
+    standard.add("typing")
     for module in FILES:
         if room_of(module) == "nn":
             others = {name.split(".")[0] for name in modules_of(module)}
@@ -150,12 +143,7 @@ def node_of(module: str, name: str) -> Any:
     """The node of a class, function, method or constant of a module."""
     node: Any = TREES[module]
     for part in name.split("."):
-        (node,) = (
-            inner
-            for inner in node.body
-            if part
-            in (getattr(inner, "name", ""), *map(ast.unparse, getattr(inner, "targets", ())))
-        )
+        (node,) = (inner for inner in node.body if part in names_of(inner))
     return node
 
 
@@ -170,31 +158,18 @@ def test_the_hour_with_the_core_names_what_is_there_and_is_short():
     assert 1_000 < lines < 1_300
 
 
-ONLY_SOME_RUNS = {
-    *("launch.job", "launch.sweep", "launch.resumed_settings", "folders.run"),
-    "tasks.weights",
-    *(
-        "tasks.chosen_metric",
-        "tracking.publish",
-        "data.extra",
-        "data.vectors.downloads",
-    ),
-}
+ONLY_SOME_RUNS = {"launch/job", "launch/sweep", "launch/resumed_settings", "folders/run"}
+ONLY_SOME_RUNS |= {"tasks/weights", "tasks/chosen_metric", "tracking/publish", "data/extra"}
+ONLY_SOME_RUNS.add("data/vectors/downloads")
 
 
-def test_training_loads_few_modules():
-    """Those that a reader of the main path may have to open."""
-    loaded, waiting = (
-        set(),
-        ["imdbattn.train", "imdbattn.runs.fit", "imdbattn.tasks.reviews.classifier"],
-    )
-    while waiting:
-        name = waiting.pop()
-        if name in FILES and name not in loaded:
-            loaded.add(name)
-            waiting += [name.rpartition(".")[0], *modules_of(name, late=False)]
-    lines = {name: FILES[name].read_text().count("\n") for name in loaded}
-    read = [count for count in lines.values() if count > 1]
-    assert len(read) <= 41, sorted(loaded)
-    assert sum(read) <= 7_250, sorted(lines.items(), key=lambda item: -item[1])
-    assert not loaded & {f"imdbattn.{name}" for name in ONLY_SOME_RUNS}
+@pytest.mark.slow
+def test_a_training_run_loads_few_files(tmp_path):
+    """Those that a reader of the main path may have to open, as tests/core_files.py counts them."""
+    done = run_process(["-m", "tests.core_files"], tmp_path, ENVIRONMENT)
+    *files, last = done.stdout.splitlines()
+    lines, _, _, count, _ = last.split()
+    assert int(count) <= 41, done.stdout
+    assert int(lines) <= 7_300, done.stdout
+    loaded = {file.split()[1] for file in files if file.endswith(".py")}
+    assert not loaded & {f"{name}.py" for name in ONLY_SOME_RUNS}

@@ -25,10 +25,9 @@ import imdbattn
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import conf_dir
+from tests.commands import label_texts
 from tests.resuming import differences, saved
 from tests.world import BAD, FILLER, GOOD
-
-from ..commands import label_texts
 
 TEXTS = ["the film was great and lovely .", "a dull bad story", "", "the actor was fine"]
 

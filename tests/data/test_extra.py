@@ -21,9 +21,8 @@ from imdbattn.tasks.masked_words.module import MaskedWordData
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.phrases import training_folds
 from imdbattn.tasks.task import settings_of
-
-from ..commands import label_texts
-from ..nets import learner, net, reviews
+from tests.commands import label_texts
+from tests.nets import learner, net, reviews
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.per_class import confusion, details
-
-from ..commands import label_texts
+from tests.commands import label_texts
 
 TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
 

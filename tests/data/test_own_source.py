@@ -14,9 +14,8 @@ from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
-
-from ..commands import label_texts
-from ..processes import ROOT
+from tests.commands import label_texts
+from tests.processes import ROOT
 
 SOURCES = """
 import numpy as np

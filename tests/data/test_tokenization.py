@@ -1,3 +1,5 @@
+"""Each tokenizer splits texts by its rules, whose words have their places in the text."""
+
 import re
 import unicodedata
 

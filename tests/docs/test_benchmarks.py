@@ -8,8 +8,7 @@ import pytest
 from benchmarks import baselines, gpu, robustness, speedrun
 from benchmarks.common import Row, markdown
 from benchmarks.ensemble import ensemble
-
-from ..processes import ROOT
+from tests.processes import ROOT
 
 MODULES = sorted(file.stem for file in (ROOT / "benchmarks").glob("*.py"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..processes import ROOT
+from tests.processes import ROOT
 
 LINK = re.compile(r"\[`([^`]+)`\]\(([^)#]+)#L\d+\)")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

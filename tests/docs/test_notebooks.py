@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ..notebooks import METADATA, NOTEBOOKS, execute
+from tests.notebooks import METADATA, NOTEBOOKS, execute
 
 UNWANTED = {
     "absolute path": r"(?:^|[\s'\"=(>])/\w[\w.-]*/[\w.-]+",

@@ -28,10 +28,9 @@ from tests.documents import (
     shrunk,
     words_of,
 )
-
-from ..marks import slow_except
-from ..nets import vectors
-from ..processes import ROOT
+from tests.marks import slow_except
+from tests.nets import vectors
+from tests.processes import ROOT
 
 
 def kind_of(command: str) -> tuple[str, ...]:

@@ -21,8 +21,7 @@ import imdbattn
 from imdbattn import api
 from imdbattn.api import training
 from tests.documents import PAGES, shrunk
-
-from ..marks import slow_except
+from tests.marks import slow_except
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS = {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ..processes import ROOT
+from tests.processes import ROOT
 
 SCRIPT = ROOT / "docs" / "student_sheet.py"
 PAGES = {"en": ROOT / "docs" / "exercises.md"} | {

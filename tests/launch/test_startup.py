@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import imdbattn
-
-from ..commands import run_process
-from ..marks import slow_except
-from ..processes import ROOT, environment
+from tests.commands import run_process
+from tests.marks import slow_except
+from tests.processes import ROOT, environment
 
 HEAVY = {
     "torch",

@@ -24,10 +24,8 @@ from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch import job as one_job
 from imdbattn.launch.hydra_config import quote
 from imdbattn.settings.keys import WANDB_LOGGER, job_digest
-from tests.processes import processes_about
-
-from ..commands import changed
-from ..processes import started_command, wait_for
+from tests.commands import changed
+from tests.processes import processes_about, started_command, wait_for
 
 PIPE = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 LONG = ("trainer.max_epochs=60", "patience=null")

@@ -17,11 +17,10 @@ from imdbattn.nn.scores import padding_mask
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.tasks import loaders
+from tests.marks import slow_except
 from tests.models import BEYOND, RUNGS
 from tests.nets import WIDTH, WORDS, learner, net
 from tests.resuming import saved
-
-from ..marks import slow_except
 
 STEPS, CLASSES = 20, 2
 

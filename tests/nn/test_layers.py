@@ -7,8 +7,7 @@ from imdbattn.nn.beyond.context import Convolution
 from imdbattn.nn.ladder import Mask, PlainLayer, ResidualLayer
 from imdbattn.nn.scores import padding_mask
 from imdbattn.nn.watch import watch
-
-from ..nets import batch, net
+from tests.nets import batch, net
 
 MASK = padding_mask(torch.tensor([5, 2]), 5)
 TWO = Mask(MASK, torch.arange(5).expand(2, -1))  # reviews of five and of two words

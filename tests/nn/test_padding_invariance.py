@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.ragged import with_positions
 from tests.models import BEYOND, RUNGS
-
-from ..nets import WORDS, batch, net
+from tests.nets import WORDS, batch, net
 
 REVIEWS = st.lists(
     st.lists(st.integers(1, WORDS + 1), max_size=12),

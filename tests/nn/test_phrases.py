@@ -28,8 +28,7 @@ from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 from imdbattn.tasks.weights import predictor_of
-
-from ..nets import learner, net, phrases, reviews
+from tests.nets import learner, net, phrases, reviews
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read

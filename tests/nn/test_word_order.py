@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
 from imdbattn.nn.ladder import Mask, SelfAttention, sinusoids
 from tests.models import BEYOND, RUNGS
-
-from ..nets import WORDS, batch, net
+from tests.nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
 NEIGHBOURS = ("gru_query", "residual_rope", "residual_relative", "tuned", "convolved")

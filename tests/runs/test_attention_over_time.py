@@ -13,10 +13,9 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run import Run, read_curves
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
+from tests.nets import batch, learner, net
 from tests.resuming import saved
 from tests.wandb_files import read_back
-
-from ..nets import batch, learner, net
 
 
 def train(settings, small, folder, *overrides):

@@ -14,9 +14,8 @@ from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.commands import label_texts
 from tests.resuming import contents, stops
-
-from ..commands import label_texts
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,8 @@ from imdbattn.io.files import acquired, build_once, warn_of_soft_locks, write_at
 from imdbattn.launch.job import jobs_of
 from imdbattn.launch.sweep import begin
 from imdbattn.runs.fit import fit
+from tests.processes import ROOT
 from tests.resuming import contents
-
-from ..processes import ROOT
 
 TINY = ("model=mean", "trainer.max_epochs=1")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..commands import run_process
-from ..processes import environment
+from tests.commands import run_process
+from tests.processes import environment
 
 # The real command, which also records the mean loss of each step over the reviews of all processes.
 TOLD = """

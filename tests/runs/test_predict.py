@@ -11,12 +11,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from imdbattn.data.user_files.tables import stream_lines
 from imdbattn.launch.hydra_config import quote, split_text
 from imdbattn.runs.apply import load_predictor, predictions_of
+from tests.commands import label_texts
+from tests.marks import KINDS, slow_except
 from tests.models import BEYOND, RUNGS
 from tests.texts import HARD_TEXT
 from tests.world import BAD, FILLER, GOOD
-
-from ..commands import label_texts
-from ..marks import KINDS, slow_except
 
 
 @pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))

@@ -21,9 +21,8 @@ from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from tests.marks import slow
+from tests.recording import Tapes, record_on_cpu
 from tests.resuming import curve, differences, saved
-
-from ..recording import Tapes, record_on_cpu
 
 RUN = (
     "model=residual_pe",

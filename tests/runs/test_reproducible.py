@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from imdbattn.runs.fit import fit
+from tests.marks import slow_except
 from tests.resuming import saved
-
-from ..marks import slow_except
 
 
 def run(settings, small, folder, *overrides):

@@ -25,12 +25,10 @@ from imdbattn.runs.resume import STATE_KEY
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
 from imdbattn.tracking.loggers import Tracker
-from tests.marks import slow
+from tests.commands import changed
+from tests.marks import slow, slow_except
+from tests.processes import started_command, wait_for
 from tests.resuming import contents, differences, saved, stops
-
-from ..commands import changed
-from ..marks import slow_except
-from ..processes import started_command, wait_for
 
 STEPS = 12  # of an epoch of the small world at 256 tokens
 # With dropout, whose random numbers a resumed run continues; a second layer would take longer.

@@ -17,10 +17,9 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from tests.commands import label_texts
+from tests.marks import KINDS, slow_except
 from tests.models import BEYOND, RUNGS
-
-from ..commands import label_texts
-from ..marks import KINDS, slow_except
 
 FILES = {"config.yaml", "environment.json", "metrics.json", "metrics.csv", "pictures"}
 FILES |= {"checkpoints", "predictions.parquet", "reviews.parquet"}

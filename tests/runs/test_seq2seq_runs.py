@@ -21,10 +21,9 @@ from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
 from imdbattn.tasks.weights import predictor_of
+from tests.marks import slow_except
 from tests.resuming import differences, stops
 from tests.world import REVERSE, TRANSLATION
-
-from ..marks import slow_except
 
 KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
 

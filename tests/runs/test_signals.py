@@ -10,9 +10,8 @@ import pytest
 import imdbattn
 from imdbattn.runs.signals import Signals, Stopped
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from tests.processes import started_command, wait_for
 from tests.resuming import stops
-
-from ..processes import started_command, wait_for
 
 
 def test_signals_during_train_from_python_reach_the_program(small, tmp_path, monkeypatch):

@@ -14,8 +14,7 @@ import pytest
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-
-from ..commands import label_texts
+from tests.commands import label_texts
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]

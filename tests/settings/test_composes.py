@@ -19,8 +19,7 @@ from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
 from tests.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
-
-from ..nets import net, phrases, vectors
+from tests.nets import net, phrases, vectors
 
 PAIRS = ("reverse", "translation")
 CHOICES = [

@@ -15,9 +15,8 @@ from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
+from tests.commands import label_texts
 from tests.documents import code, section
-
-from ..commands import label_texts
 
 LAYERS = """
 from pathlib import Path

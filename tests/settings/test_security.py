@@ -21,9 +21,8 @@ from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
+from tests.commands import label_texts
 from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithfulness
-
-from ..commands import label_texts
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from imdbattn.data.plans import EvalPlans
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.runs.score import score_run
-
-from ..commands import label_texts, run_process
-from ..marks import slow
-from ..processes import environment
+from tests.commands import label_texts, run_process
+from tests.marks import slow
+from tests.processes import environment
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SCRIPT = """

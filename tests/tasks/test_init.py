@@ -4,10 +4,9 @@ import pytest
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
+from tests.marks import slow, slow_except
 from tests.resuming import saved
 from tests.world import REVERSE, TRANSLATION
-
-from ..marks import slow, slow_except
 
 STILL = ("trainer.max_epochs=1", "optim.lr=0.0", "embedding_lr=0.0")  # training changes nothing
 KINDS = {

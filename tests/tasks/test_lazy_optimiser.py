@@ -7,8 +7,7 @@ import torch
 
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.optim import LazyAdamW
-
-from ..nets import net
+from tests.nets import net
 
 ROWS, WIDTH = 12, 4
 

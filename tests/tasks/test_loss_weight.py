@@ -7,8 +7,7 @@ import torch
 
 from imdbattn.data.ragged import Batch
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
-
-from ..nets import batch, net
+from tests.nets import batch, net
 
 REVIEWS = [[3, 4], [5], [6, 7], [8], [9, 3]]
 

@@ -13,9 +13,8 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.classifier import ReviewClassifier
 from imdbattn.tasks.weights import from_initial
+from tests.nets import WORDS, net
 from tests.resuming import saved
-
-from ..nets import WORDS, net
 
 PLAIN = ("model.phrases=null",)
 GUESSED = torch.arange(2, 2 + WORDS, 2)  # every other word may be masked

@@ -6,8 +6,7 @@ from torch import nn
 
 from imdbattn.tasks.learner import parameter_groups
 from imdbattn.tasks.optim import LazyAdamW, Muon, orthogonalized
-
-from ..nets import net
+from tests.nets import net
 
 
 def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:

@@ -12,8 +12,7 @@ import imdbattn.check
 from imdbattn.tools.check import process
 from imdbattn.tools.check.parts import check
 from imdbattn.tools.check.report import Outcome
-
-from ..explorer import chromium, settle
+from tests.explorer import chromium, settle
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,8 @@ import torch
 import imdbattn
 from imdbattn.nn import Mask, padding_mask, sinusoids
 from imdbattn.tools.explore.server import HEADERS
-
-from ..explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
-from ..processes import started_command
+from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
+from tests.processes import started_command
 
 
 @pytest.fixture(scope="module")

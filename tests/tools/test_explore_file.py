@@ -17,9 +17,8 @@ import imdbattn
 from imdbattn.data.tokens import Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.tools.explore import onefile
+from tests.explorer import TEXT, opened, settle
 from tests.marks import slow
-
-from ..explorer import TEXT, opened, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from ..explorer import Server, settle
+from tests.explorer import Server, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"

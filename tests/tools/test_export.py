@@ -28,13 +28,12 @@ from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.score import score_run
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from tests import nets
+from tests.commands import changed
 from tests.models import BEYOND, RUNGS
 from tests.resuming import contents
 from tests.texts import HARD_TEXT
-
-from .. import nets
-from ..commands import changed
-from ..world import BAD, FILLER, GOOD
+from tests.world import BAD, FILLER, GOOD
 
 TEXTS = ["The film was great, a lovely story.", "", "zzz qqq", "dull " * 600, HARD_TEXT]
 

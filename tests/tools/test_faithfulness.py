@@ -45,9 +45,8 @@ from imdbattn.tools.faithfulness.scores import (
     predicted,
 )
 from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
+from tests import nets
 from tests.marks import slow
-
-from .. import nets
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]

@@ -13,8 +13,7 @@ import pytest
 from filelock import FileLock
 
 from imdbattn.tools.faithfulness.scores import SCORES
-
-from ..processes import started_command, wait_for
+from tests.processes import started_command, wait_for
 
 pytestmark = pytest.mark.slow  # tests/docs/test_readme.py runs the command in the quick tests
 

@@ -16,10 +16,8 @@ import pytest
 
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
-from tests.processes import processes_about
-
-from ..commands import run_process
-from ..processes import environment, started, wait_for
+from tests.commands import run_process
+from tests.processes import environment, processes_about, started, wait_for
 
 WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]
 WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
