@@ -62,16 +62,16 @@ def write_export(
     """Writes a trained model into a folder, and returns facts about its vectors (see `smaller`).
 
     Args:
-        predictor: The model.
-        out: The folder; an export in it is replaced.
-        run_folder: The run folder of the model. Its test reviews, or its validation reviews if it
+        predictor: the model.
+        out: the folder; an export in it is replaced.
+        run_folder: the run folder of the model. Its test reviews, or its validation reviews if it
             has none, are labeled by the export and by the run.
         vectors: "training" keeps the words of the training reviews, and reads others as <unk>;
             "all" keeps all words.
-        precision: The precision of the vectors; "auto" is float16 if that changes no label of those
+        precision: the precision of the vectors; "auto" is float16 if that changes no label of those
             reviews, else float32.
-        graph: Whether model.pt2 (torch.export) is written, too.
-        onnx: Whether model.onnx is written, too.
+        graph: whether model.pt2 (torch.export) is written, too.
+        onnx: whether model.onnx is written, too.
 
     With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An
     export in `out` is replaced at the end, and is kept if anything fails. A model that was read

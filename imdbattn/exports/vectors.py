@@ -34,7 +34,7 @@ PHRASES = "context.phrases.keys_P"
 class ExportFacts(TypedDict, total=False):
     """Facts about the vectors of an export; empty for an encoder-decoder.
 
-    asked: The setting `vectors`. split: The split of the reviews that the run and the export label.
+    asked: the setting `vectors`. split: the split of the reviews that the run and the export label.
     """
 
     vectors: Literal["all", "training"]
@@ -171,8 +171,8 @@ def build(
     """Returns a predictor from the weights of its net.
 
     Args:
-        facts: The facts that a `Learner` stores in its checkpoint.
-        file: The file that messages name.
+        facts: the facts that a `Learner` stores in its checkpoint.
+        file: the file that messages name.
     """
     # the actual mean and standard deviation are among the weights
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)

@@ -378,10 +378,10 @@ def compare_pairs(
     McNemar's test is about the right answers of these trained models only.
 
     Args:
-        pairs: Indices (from, to) in `ladder`.
-        rights: For each variant (N, S), 1 where a seed is right.
+        pairs: indices (from, to) in `ladder`.
+        rights: for each variant (N, S), 1 where a seed is right.
         text_N: The number of the text of each item; equal texts have one number.
-        measured: The values whose means are compared: those in `rights` by text (T, S) for
+        measured: the values whose means are compared: those in `rights` by text (T, S) for
             accuracy, else the pseudo-values (G, S) of the metric.
     """
     labels = [variant.label for variant in ladder]
@@ -422,7 +422,7 @@ def largest_disagreements(
     """Returns the items on which the variants differ most, measured by the standard deviation of
     the probability of the label.
 
-    labels: The names of the classes; empty for an encoder-decoder, whose label is the first
+    labels: the names of the classes; empty for an encoder-decoder, whose label is the first
         reference.
     """
     first = outputs[0][0]

@@ -427,9 +427,9 @@ def notes(content: Mapping[str, object], level: float, others: Sequence[str] = (
     """Returns sentences on intervals, data and machines.
 
     Args:
-        content: The content of comparison.json or faithfulness.json.
-        level: The level of the intervals.
-        others: Further sentences, inserted after the first.
+        content: the content of comparison.json or faithfulness.json.
+        level: the level of the intervals.
+        others: further sentences, inserted after the first.
     """
     template = Path(__file__).with_name("notes.txt.jinja")
     text = render(template, **content, level=as_percent(level), others=others)

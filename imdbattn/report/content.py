@@ -22,7 +22,7 @@ class Spread(TypedDict):
 class Curve(TypedDict, total=False):
     """A curve over epochs or lengths; empty without values.
 
-    values: For each seed a list with a value, or None, for each x.
+    values: for each seed a list with a value, or None, for each x.
     """
 
     x: list[int]
@@ -30,7 +30,7 @@ class Curve(TypedDict, total=False):
 
 
 class LargestClass(TypedDict):
-    """The largest class. share: The accuracy of a model that always predicts it."""
+    """The largest class. share: the accuracy of a model that always predicts it."""
 
     label: str
     share: float
@@ -45,7 +45,7 @@ class Bleu(TypedDict):
 class RungResults(TypedDict):
     """The results of a variant: runs that differ in their seed only.
 
-    trained_on: The lengths of the shortest and the longest training string. lengths: The accuracy
+    trained_on: the lengths of the shortest and the longest training string. lengths: the accuracy
     of an encoder-decoder by length.
     """
 
@@ -94,7 +94,7 @@ RungPair = TypedDict(
 
 
 class Disagreement(TypedDict):
-    """An item on which rungs differ. probability: The probability of the label by rung."""
+    """An item on which rungs differ. probability: the probability of the label by rung."""
 
     row: int
     label: str

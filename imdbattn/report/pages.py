@@ -171,7 +171,7 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
 def print_table(rows: Table, console: Console, names: int = 1) -> None:
     """Prints a table, which may be wider than the console.
 
-    names: The number of columns that hold names.
+    names: the number of columns that hold names.
     """
     from rich.cells import cell_len
 

@@ -193,7 +193,8 @@ class Pairs(NamedTuple):
 
 
 def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
-    """Returns the pairs to compare.
+    """Returns the pairs to compare: [(0, 1), (1, 2)] for mean, base and residual, which extends
+    base.
 
     The first variant of a rung is compared with the rung that it extends (`model.after`), or, if
     that is absent, with the one before it, unless `after` is null. Of several variants of that
@@ -202,7 +203,7 @@ def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
     a rung are compared with its first variant, and with the variant of the rung they extend that
     has equal overrides.
 
-    against: The variant that all others are compared with instead, if it is in the ladder
+    against: the variant that all others are compared with instead, if it is in the ladder
         (`find_variant`).
     """
     if against is not None and (chosen := find_variant(ladder, against)) is not None:
@@ -261,7 +262,9 @@ class Differences(NamedTuple):
 
 
 def differences(new: Variant, old: Variant) -> Differences:
-    """Returns how `old` differs from `new` beside its rung.
+    """Returns how `old` differs from `new` beside its rung: `optim.lr (0.001, not 0.003)` if the
+    command line of `new` has optim.lr=0.003, and among the others `data.tokenizer (ptb, not
+    whitespace)`.
 
     Settings that only one of the two models has belong to the rung, unless the command line has
     them.

@@ -58,9 +58,9 @@ class RunLogger(Logger):
         """Called when a run is finished.
 
         Args:
-            folder: The run folder.
-            metrics: The content of metrics.json.
-            values: The results by their names in loggers, see `values_of`.
+            folder: the run folder.
+            metrics: the content of metrics.json.
+            values: the results by their names in loggers, see `values_of`.
         """
 
     def end(self, failed: bool) -> None:

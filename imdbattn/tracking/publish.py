@@ -86,9 +86,9 @@ def publish_comparison(
     """Logs a comparison as a W&B run named `comparison`.
 
     Args:
-        out: The folder of its comparison.html and figures/*.png.
-        settings: The settings in conf/logger/wandb.yaml.
-        group: The group of the run, unless the settings or the environment have another.
+        out: the folder of its comparison.html and figures/*.png.
+        settings: the settings in conf/logger/wandb.yaml.
+        group: the group of the run, unless the settings or the environment have another.
     """
     config = {
         "split": comparison["split"],
@@ -144,9 +144,9 @@ def table_of_predictions(
     """Returns a table of some predictions, half of them the most confident mistakes.
 
     Args:
-        scores: The predictions, with their texts.
-        rows: The largest number of rows.
-        characters: The largest number of characters of a text.
+        scores: the predictions, with their texts.
+        rows: the largest number of rows.
+        characters: the largest number of characters of a text.
     """
     columns = ["text", "label", "predicted", "probability"]
     if "labels" in metrics:

@@ -49,7 +49,7 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
     return "offline"
 
 
-def parts_of(folder: Path) -> list[Path]:
+def wandb_folders(folder: Path) -> list[Path]:
     """Returns the folders that W&B has written into a run folder, the latest last."""
     return sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
 
@@ -61,7 +61,7 @@ def wandb_id(folder: Path) -> str:
 
 def upload_command(folder: Path) -> str | None:
     """Returns the command that uploads the W&B run of a run folder, if a part of it is offline."""
-    for part in parts_of(folder)[-1:]:  # those of an overwritten run have another id
+    for part in wandb_folders(folder)[-1:]:  # those of an overwritten run have another id
         pattern = f"offline-run-*-{wandb_id(part)}"
         if any((folder / "wandb").glob(pattern)):
             return f"wandb sync {shlex.quote(os.path.relpath(folder))}/wandb/{pattern}"
@@ -82,12 +82,12 @@ def start_wandb(
     the host and the list of packages are not sent, nor is the git remote without git=true.
 
     Args:
-        settings: The settings in conf/logger/wandb.yaml.
-        folder: The run folder, in which W&B writes wandb/.
-        config: The settings and facts that W&B shows.
-        resume: Whether the last W&B run of the folder continues, under the same id. Offline,
+        settings: the settings in conf/logger/wandb.yaml.
+        folder: the run folder, in which W&B writes wandb/.
+        config: the settings and facts that W&B shows.
+        resume: whether the last W&B run of the folder continues, under the same id. Offline,
             another folder holds its next part.
-        named: Fields of wandb.Settings, such as run_name.
+        named: fields of wandb.Settings, such as run_name.
     """
     import wandb
 
@@ -97,7 +97,7 @@ def start_wandb(
     fields = wandb.Settings(**{"project": "imdbattn", **named})  # type: ignore[arg-type]
     fields.update_from_env_vars(dict(os.environ))
     fields.update_from_dict(sent_by_wandb(settings) | given.pop("settings", {}))
-    if resume and (parts := parts_of(folder)):
+    if resume and (parts := wandb_folders(folder)):
         note = f"part {len(parts) + 1}: resumes the previous part"
         notes = filter(None, (given.get("notes", fields.run_notes), note))
         given |= {"id": wandb_id(parts[-1]), "resume": "allow", "notes": "; ".join(notes)}

@@ -38,8 +38,8 @@ from imdbattn.tools.faithfulness.erasure import (
 from imdbattn.tools.faithfulness.experiment import randomized
 from imdbattn.tools.faithfulness.scores import (
     RAW,
-    SCORES,
     WITH_VALUES,
+    WORD_SCORES,
     applicable,
     change_from_zero,
     predicted,
@@ -54,7 +54,7 @@ REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 
 def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
     with torch.no_grad():
-        return SCORES[name][1](net, batch, predicted(net, batch))
+        return WORD_SCORES[name][1](net, batch, predicted(net, batch))
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
@@ -105,10 +105,10 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
         rung: set(applicable(nets.net(settings, rung)))
         for rung in ("mean", "learned_query", "residual")
     }
-    assert names["residual"] == set(SCORES)
+    assert names["residual"] == set(WORD_SCORES)
     of_layers = {"last_layer", "all_layers", "norms", "value_zeroing"}
-    assert names["learned_query"] == set(SCORES) - of_layers
-    assert names["mean"] == set(SCORES) - {*RAW, *WITH_VALUES}
+    assert names["learned_query"] == set(WORD_SCORES) - of_layers
+    assert names["mean"] == set(WORD_SCORES) - {*RAW, *WITH_VALUES}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from imdbattn.tools.faithfulness.scores import SCORES
+from imdbattn.tools.faithfulness.scores import WORD_SCORES
 from tests.processes import started_command, wait_for
 
 pytestmark = pytest.mark.slow  # tests/docs/test_readme.py runs the command in the quick tests
@@ -66,8 +66,8 @@ def test_it_writes_a_page_and_a_table_for_each_measurement(measured):
         re.sub("-[0-9a-f]{8}$", "", file.stem)
         for file in (out / "runs").glob("0-residual-*/*.parquet")
     }
-    assert names == {*SCORES, "extremes"} | {
-        f"randomized-{name}" for name in SCORES if name != "random"
+    assert names == {*WORD_SCORES, "extremes"} | {
+        f"randomized-{name}" for name in WORD_SCORES if name != "random"
     }
 
 

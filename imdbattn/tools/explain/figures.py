@@ -56,8 +56,8 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
     Entropies are shares of the entropy of equal weights.
 
     Args:
-        curves: The curves in metrics.csv.
-        query_shares: The entropies of queries by head, from runs.callbacks.measure.
+        curves: the curves in metrics.csv.
+        query_shares: the entropies of queries by head, from runs.callbacks.measure.
     """
     rows: dict[str, list[str]] = {}
     for head in query_shares:
@@ -203,7 +203,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
 
     A dozen words and five heads are legible at a width of 800 pixels.
 
-    words: The number of words after which a text that has over a tenth more is cut. Later weights
+    words: the number of words after which a text that has over a tenth more is cut. Later weights
     are omitted.
     """
     received = weights.received()
@@ -236,7 +236,7 @@ def draw_maps(
 ) -> None:
     """Draws a map for each layer and head below the first row of the grid.
 
-    names: The names of the first words, which the maps show.
+    names: the names of the first words, which the maps show.
     """
     from matplotlib.colors import PowerNorm
 

@@ -71,7 +71,7 @@ def page(
     """Returns one HTML page with at least one prediction.
 
     Args:
-        images: A PNG or None for each prediction; by default they are drawn.
+        images: a PNG or None for each prediction; by default they are drawn.
         template: "page" or "fragment", for a part of another page.
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))

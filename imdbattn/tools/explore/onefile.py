@@ -300,11 +300,11 @@ def write_explorer(
     """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
 
     Args:
-        entries: The models.
-        out: The file; an earlier page is replaced.
-        words: The number of the most frequent training words that are kept; None keeps all.
-        precision: The precision of the vectors.
-        reviews: The number of test reviews on the page.
+        entries: the models.
+        out: the file; an earlier page is replaced.
+        words: the number of the most frequent training words that are kept; None keeps all.
+        precision: the precision of the vectors.
+        reviews: the number of test reviews on the page.
 
     Raises UserError for a model that the page cannot compute, or if `out` is another file.
     """

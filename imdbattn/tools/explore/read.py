@@ -33,12 +33,12 @@ class Reading:
     """A text as a model reads it: shuffled, and with words removed, as the changes say.
 
     Attributes:
-        batch: A batch of this review.
-        text: The text, with its words in the shuffled order.
-        places: The start and end of each word in `text`.
+        batch: a batch of this review.
+        text: the text, with its words in the shuffled order.
+        places: the start and end of each word in `text`.
         order_T: The original index of each word in `text`.
         kept_T: Whether each word in `text` is read.
-        unread: The number of words in the middle of the text that are not read.
+        unread: the number of words in the middle of the text that are not read.
     """
 
     def __init__(self, predictor: ReviewPredictor, text: str, changes: Changes):

@@ -169,10 +169,10 @@ def beam_search(
     With a step of one word, a beam of all sets finds the largest loss of all orders.
 
     Args:
-        loss: A function from sets of words (P, T) to their losses (P,).
-        words: The number of words.
-        counts: The sizes of the sets, and how many shares have each size.
-        beam: The number of sets that are kept at a time.
+        loss: a function from sets of words (P, T) to their losses (P,).
+        words: the number of words.
+        counts: the sizes of the sets, and how many shares have each size.
+        beam: the number of sets that are kept at a time.
     """
     removed_PT = torch.zeros(1, max(words, 1), dtype=torch.bool)
     total_P = torch.zeros(1, dtype=torch.float64)

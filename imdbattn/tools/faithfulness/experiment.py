@@ -95,8 +95,8 @@ def own_scores(cfg: Faithfulness) -> dict[str, OwnScore]:
         if not isinstance(score, str):
             function = load(score.target, "scores._target_")
             own[score.target] = partial(function, **(score.model_extra or {}))
-        elif score not in scores.SCORES:
-            raise UserError(f"scores: {score} is none of {', '.join(scores.SCORES)}")
+        elif score not in scores.WORD_SCORES:
+            raise UserError(f"scores: {score} is none of {', '.join(scores.WORD_SCORES)}")
     return own
 
 
@@ -120,7 +120,7 @@ class Measurement(NamedTuple):
 class Subject:
     """A finished run whose explanations are tested: its network, and the reviews that are used.
 
-    folder: The folder of the measurements, named by the run and its checkpoint. Raises UserError if
+    folder: the folder of the measurements, named by the run and its checkpoint. Raises UserError if
     the run is not of a Classifier, if a part does not record its attention, or if its files or data
     are damaged or have changed.
     """
@@ -215,10 +215,10 @@ class Subject:
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
         """Returns the scores of the words (B, T) for the predicted label.
 
-        texts: The texts of all reviews of the source, which a user's function reads.
+        texts: the texts of all reviews of the source, which a user's function reads.
         """
         if name not in self.own:
-            return scores.SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
+            return scores.WORD_SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
         read = [self.read_part(texts[item]) for item in batch.items_B.tolist()]
         returned = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
@@ -257,7 +257,7 @@ class Subject:
         the trained one predicts.
         """
         label_B = scores.predicted(self.net, batch)
-        score = scores.SCORES[name][1]
+        score = scores.WORD_SCORES[name][1]
         trained_BT = score(self.net, batch, label_B)
         lengths = batch.lengths_B.tolist()
         columns: Columns = {}

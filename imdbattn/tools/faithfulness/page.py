@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from imdbattn.report import comparison_page as shared
 from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
 from imdbattn.report.pages import Picture, Report, Section, Table
-from imdbattn.tools.faithfulness.scores import RAW, SCORES, WITH_VALUES
+from imdbattn.tools.faithfulness.scores import RAW, WITH_VALUES, WORD_SCORES
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 
 # a score fails the randomization test if its correlation is significantly above this
@@ -112,7 +112,7 @@ def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
 def shown(about: str) -> str:
     """Returns the score or text that a number is of, in words."""
     name, comma, rest = about.partition(", ")
-    return SCORES[name][0] + comma + rest if name in SCORES else about
+    return WORD_SCORES[name][0] + comma + rest if name in WORD_SCORES else about
 
 
 def number(value: float, sign: str = "") -> str:

@@ -25,7 +25,7 @@ from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
-Score = Callable[[Classifier, Batch, Tensor], Tensor]
+WordScore = Callable[[Classifier, Batch, Tensor], Tensor]
 SUM_TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
 STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradients
 # steps times positions after which they are not doubled: 8,192 steps for 256 positions
@@ -75,7 +75,7 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
 def weights(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the mean over heads of the attention weights A.
 
-    skips: Whether layers with a skip connection have (A + I) / 2 instead.
+    skips: whether layers with a skip connection have (A + I) / 2 instead.
     """
     row_BQK = observed.weights_BHQK.mean(1)
     if skips and getattr(observed.part, "skip", False):
@@ -88,7 +88,7 @@ def norms(observed: Observed, skips: bool = False) -> Tensor:
 
     Heads are concatenated; the value has no further projection W_O in our layers.
 
-    skips: Whether, in layers with a skip connection, x is added to the weighed value of its own
+    skips: whether, in layers with a skip connection, x is added to the weighed value of its own
         position (Kobayashi et al. 2021).
     """
     row_BQK = (
@@ -167,7 +167,7 @@ def from_attention(
     shares: Callable[[Sequence[Tensor], Batch], Tensor],
     rows: Callable[..., Tensor],
     **options: bool,
-) -> Score:
+) -> WordScore:
     """Returns a score from attention: the shares of the words in the pooled vector.
 
     shares: `through`, `averaged` or `of_last_layer`. rows: `weights`, `norms` or `zeroed`, which
@@ -250,7 +250,7 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     return scores_BT
 
 
-SCORES: dict[str, tuple[str, Score]] = {  # name -> how it is shown, function
+WORD_SCORES: dict[str, tuple[str, WordScore]] = {  # name -> how it is shown, function
     "rollout": ("attention rollout", from_attention(through, weights, skips=True)),
     "last_layer": ("attention, last layer", from_attention(of_last_layer, weights)),
     "all_layers": ("attention, all layers", from_attention(averaged, weights)),
@@ -283,4 +283,4 @@ def applicable(net: Classifier) -> list[str]:
     is_own = not all(isinstance(layer, PlainLayer) for layer in net.layers)
     if is_own or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
-    return [name for name in SCORES if name not in without]
+    return [name for name in WORD_SCORES if name not in without]

@@ -63,7 +63,7 @@ class Claim(MeasuredNumber):
 
 
 class Summary(ScoredItems):
-    """The content of faithfulness.json. method: The settings, and what the tests assume."""
+    """The content of faithfulness.json. method: the settings, and what the tests assume."""
 
     method: dict[str, Any]
     environments: list[dict[str, object]]
@@ -161,8 +161,8 @@ def summarize(
     A claim needs FEWEST_REVIEWS; the numbers of those with fewer are listed without a claim.
 
     Args:
-        measured: The runs and their tables.
-        fingerprint: The fingerprint of the split.
+        measured: the runs and their tables.
+        fingerprint: the fingerprint of the split.
     """
     tables = {run.folder: of_run for run, of_run in measured}
     runs = [run for run, _ in measured]

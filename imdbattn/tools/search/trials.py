@@ -74,7 +74,7 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 def run_search(cfg: Search, folder: Path, file: str) -> None:
     """Runs the trials, then trains the best settings with several seeds.
 
-    file: The name of the file in which the settings are written.
+    file: the name of the file in which the settings are written.
     """
     space, settings = check_space(cfg, folder / file)
     shown = os.path.relpath(folder)
@@ -203,7 +203,7 @@ def run_trials(
     """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
     process left running. A trial whose run folder exists is resumed from its last checkpoint.
 
-    settings: The settings that all trials share.
+    settings: the settings that all trials share.
 
     Raises UserError after FAILURES failed trials in a row.
     """
