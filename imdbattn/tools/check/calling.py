@@ -31,7 +31,7 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
     lengths = part.lengths(*lengths)
     sizes = part.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
     made = []
-    for place, (name, dimensions) in enumerate(part.arguments[:-1]):
+    for place, (name, dimensions) in enumerate(part.kind.arguments[:-1]):
         shape = [sizes[letter] for letter in dimensions]
         if name == "mask":
             made.append(mask(*lengths).view(shape))

@@ -54,7 +54,7 @@ def reference(part: Part) -> str:
     if named := comparison.named():
         raise named
     unnamed = comparison.unnamed()
-    if isinstance(unnamed, Mistake) and part.arguments[:-1]:
+    if isinstance(unnamed, Mistake) and part.kind.arguments[:-1]:
         rules.batch(part)
         if isinstance(net_of(part), nn.Module):
             rules.gradients(part)
@@ -92,14 +92,14 @@ class Formula(Kind):
 
     def names(self, part: Part, **more: Any) -> Call:
         """The names of the arguments, and more, of those of an example."""
-        return lambda *given: dict(zip(part.names, given, strict=True)) | more
+        return lambda *given: dict(zip(part.kind.given, given, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:
         net = net_of(part)
         examples = self.examples(part)
         results = [self.result(part, net, given) for given in examples.values()]
         bindings, is_known = self.bindings(part, net, results)
-        is_of_words = part.names == ["x", "mask"] and "T" in part.result
+        is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
         keep = words_only if is_of_words else whole
         return Comparison(part, TABLES[self.name], results, bindings, examples, keep, is_known)
 

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
-from copy import copy
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +68,7 @@ class Kind:
             (argument, re.findall(r"\w", dimensions))
             for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
         ]
+        self.returned = dict(self.arguments).get("->", [])
         # also of arguments that have no dimensions
         self.given = re.sub(r" \([^)]*\)", "", call.partition(" ->")[0]).split(", ")
 
@@ -86,24 +87,19 @@ class Kind:
         return part.in_its_way(called)
 
 
+@dataclass(eq=False)
 class Part:
     """A class or function of a file, as one of the kinds, which a sheet asks for and says how to
     call. own: all names of the file.
     """
 
-    def __init__(self, name: str, make: Any, entry: Entry, kind: Kind, file: str, own: Own) -> None:
-        self.name, self.make, self.entry, self.kind = name, make, entry, kind
-        self.file, self.own = file, own
-        self.names, self.arguments = kind.given, kind.arguments
-        self.way = entry.ways[0]
-        is_given = entry.is_plain or kind.is_decoder or is_given_a_mask(entry, self.called)
-        self.is_masked = entry.masked and is_given
-
-    def in_way(self, way: Way) -> "Part":
-        """The same part, called in another way."""
-        other = copy(self)
-        other.way = way
-        return other
+    name: str
+    make: Any
+    entry: Entry
+    kind: Kind
+    file: str
+    own: Own
+    way: Way
 
     @cached_property
     def comparison(self) -> "Comparison":
@@ -126,11 +122,6 @@ class Part:
             return ""
         return f"line {code.co_firstlineno}{code.co_filename[len(self.file) :]}"
 
-    @property
-    def result(self) -> list[str]:
-        """The dimensions of the result."""
-        return self.arguments[-1][1]
-
     def change(self, finding: str, table: Table | None = None) -> str:
         """What to change for a finding: what its section says for it, or else for the whole part.
 
@@ -138,6 +129,13 @@ class Part:
         """
         texts = (table or TABLES[self.kind.name]).texts
         return texts.get(finding) or self.entry.change or texts.get("change", "")
+
+    @cached_property
+    def is_masked(self) -> bool:
+        """Whether it is given which words are padding."""
+        entry, kind = self.entry, self.kind
+        is_given = entry.is_plain or kind.is_decoder or is_given_a_mask(entry, self.called)
+        return entry.masked and is_given
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
@@ -187,7 +185,7 @@ class Part:
         parameters = parameters_of(called)
 
         def call(*values: Any) -> Any:
-            names = dict(zip(self.names, values, strict=False))
+            names = dict(zip(self.kind.given, values, strict=False))
             complete(names)
             given, named = arguments_of(parameters, self.way.arguments, names)
             y = called(*given, **named)

@@ -119,8 +119,9 @@ def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
     """
     if sheet:
         return load(sheet)
-    pages = [page for page in map(load, OWN) if named and not named.keys() - {*page.parts}]
-    return pages[0] if pages else choose(named | things)
+    sheets = [load(name) for name in OWN]
+    having = [page for page in sheets if named and named.keys() <= {*page.parts}]
+    return having[0] if having else choose(sheets, named | things)
 
 
 def parts_of(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
@@ -129,7 +130,8 @@ def parts_of(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
     for entry, name, thing in matches(page, things):
         shown = name if entry.any_name or entry.name in parts else entry.name
         if shown not in parts:
-            parts[shown] = Part(shown, thing, entry, KINDS[entry.kinds[0]], file, own)
+            kind, way = KINDS[entry.kinds[0]], entry.ways[0]
+            parts[shown] = Part(shown, thing, entry, kind, file, own, way)
     if not parts:
         stub = f"--stub {page.name} prints a file with all of them"
         raise UserError(f"{file or 'it'} has none of {', '.join(page.parts)}: {stub}")

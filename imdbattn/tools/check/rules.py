@@ -34,7 +34,7 @@ def shape(part: Part) -> None:
     for reviews, positions, given in cases:
         sizes = part.sizes | {"B": reviews, "T": positions, "Q": positions}
         text = f"For {reviews} reviews of {positions} positions, the result"
-        right = tuple(sizes[letter] for letter in part.result)
+        right = tuple(sizes[letter] for letter in part.kind.returned)
         require_shape(call(part, net, *given), right, text, part)
 
 
@@ -51,8 +51,8 @@ def unchanged(part: Part) -> None:
     lengths = (3, 0 if part.entry.is_plain else 1)
     given, net = inputs(part, *lengths), net_of(part)
     student(lambda: net(*given))
-    before = dict(zip(part.names, inputs(part, *lengths), strict=False))
-    for name, after in zip(part.names, given, strict=False):
+    before = dict(zip(part.kind.given, inputs(part, *lengths), strict=False))
+    for name, after in zip(part.kind.given, given, strict=False):
         if not torch.equal(before[name], after):
             if name not in part.kind.spent:
                 raise mistake("changes-its-input", before[name], after, name=name)
@@ -62,7 +62,7 @@ def unchanged(part: Part) -> None:
 
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
-    *dimensions, (_, result) = part.arguments
+    *dimensions, (_, result) = part.kind.arguments
     for text, net in nets(part):
         lengths = part.lengths(4, 2, 1, 3)
         given = inputs(part, *lengths)
@@ -107,7 +107,7 @@ def finite(part: Part) -> None:
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
                 student(lambda y=y: y.square().sum().backward())
-            tensors = list(zip(part.names, given, strict=False))
+            tensors = list(zip(part.kind.given, given, strict=False))
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
             found = [("result", "the result", y)]
             found += [

@@ -4,6 +4,7 @@ Each way is tried; the one is taken under which most of the properties hold.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -32,9 +33,11 @@ def settle(part: Part) -> Part:
     last = rules.batch if part.kind.is_model else agrees
     for rule in (first, rules.repeatable, last):
         if len(left) > 1 and rank == 3:
-            ranks = [rank_of(rule, one) for one in left]
+            ranks = list[int]()
+            while len(ranks) < len(left) and not (rule is last and 3 in ranks):  # one is enough
+                ranks.append(rank_of(rule, left[len(ranks)]))
             rank = max(ranks)
-            left = [one for one, its_rank in zip(left, ranks, strict=True) if its_rank == rank]
+            left = [one for one, its_rank in zip(left, ranks, strict=False) if its_rank == rank]
     is_wrong = len(left) > 1 and rank == 0 and not part.kind.is_model
     return first_named(left) if is_wrong else left[0]
 
@@ -60,11 +63,7 @@ def in_all_ways(part: Part) -> list[Part]:
     ways = [way for way in entry.ways if not unknown(given, way.arguments)] or entry.ways
     if any("pad" in name for name in given):
         ways = [way for way in ways if way.is_given_padding] or ways
-    found = []
-    for name in entry.kinds:
-        one = Part(part.name, part.make, entry, KINDS[name], part.file, part.own)
-        found += [one.in_way(way) for way in ways]
-    return found
+    return [replace(part, kind=KINDS[name], way=way) for name in entry.kinds for way in ways]
 
 
 def diagnosed(part: Part) -> None:

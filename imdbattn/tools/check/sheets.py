@@ -202,13 +202,13 @@ def way_of(call: dict[str, Any]) -> Way:
     return Way(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
-def choose(own: Mapping[str, Any]) -> Sheet:
+def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
     """The sheet that most of these classes and functions of a file belong to, by their names. Of
-    equal numbers, the names of arguments decide.
+    equal numbers, the names of arguments decide; the first sheet is that of the project.
     """
-    best, best_rank = load(PROJECT), (0, 0, False)
+    best, best_rank = sheets[0], (0, 0, False)
     project: list[str] = []
-    for sheet in map(load, OWN):
+    for sheet in sheets:
         found = [one for one in matches(sheet, own) if not exchanges_masks(one[0], one[2])]
         project += [name for entry, name, _ in found if entry.is_plain]
         sure = {
