@@ -32,7 +32,7 @@ EXACT = 1e-6  # a smaller effect is none
 BEFORE = {"Decoder": ("context-not-used", "encoder-not-used"), "Seq2Seq": ("encoder-not-used",)}
 
 
-class Decoder(Kind):
+class DecoderKind(Kind):
     """The textbook's: the encoder's outputs, state and lengths are given."""
 
     is_decoder = True
@@ -54,7 +54,7 @@ class Decoder(Kind):
         return decode
 
 
-class Seq2Seq(Kind):
+class Seq2SeqKind(Kind):
     """The lab's model, with its own encoder."""
 
     is_decoder = True

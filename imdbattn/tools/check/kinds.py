@@ -69,7 +69,7 @@ RESULTS = [
 GRADIENTS = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
 
 
-class Formula(Kind):
+class FormulaKind(Kind):
     """A part whose result is that of the formula with the same name in mistakes/."""
 
     def rules(self) -> list[Rule]:
@@ -110,11 +110,11 @@ class Formula(Kind):
         return y.detach()
 
 
-class MaskedSoftmax(Formula):
+class MaskedSoftmaxKind(FormulaKind):
     spent = ("scores",)
 
 
-class MaskedMean(Formula):
+class MaskedMeanKind(FormulaKind):
     spent = ("x",)
 
     def examples(self, part: Part) -> Names:
@@ -127,14 +127,14 @@ class MaskedMean(Formula):
         }
 
 
-class DotProduct(Formula):
+class DotProductKind(FormulaKind):
     returns_weights, spent = True, ("q",)
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         return [Binding(partial(attention_names, None, 0, None))], True
 
 
-class Positions(Formula):
+class PositionsKind(FormulaKind):
     """A function of numbers."""
 
     def rules(self) -> list[Rule]:
@@ -150,7 +150,7 @@ class Positions(Formula):
         return y.detach()
 
 
-class Accuracy(Positions):
+class AccuracyKind(PositionsKind):
     """A function of a model and two loaders."""
 
     def examples(self, part: Part) -> Names:
@@ -163,7 +163,7 @@ class Accuracy(Positions):
         return torch.tensor([student(float, call(part, net, *given))])
 
 
-class Encoding(Formula):
+class EncodingKind(FormulaKind):
     """A module that adds positions to vectors."""
 
     spent = ("x",)
@@ -209,7 +209,7 @@ def attention_names(
     return names
 
 
-class Attention(Formula):
+class AttentionKind(FormulaKind):
     """Self-attention, of any number of heads."""
 
     heads: tuple[int, ...] = (1, 2, 4, 8)
@@ -256,17 +256,17 @@ class Attention(Formula):
         return fitting or orders[:6]
 
 
-class MultiHead(Attention):
+class MultiHeadKind(AttentionKind):
     heads: tuple[int, ...] = (HEADS,)
     returns_weights = True
 
 
-class MultiHeadSelf(MultiHead):
+class MultiHeadSelfKind(MultiHeadKind):
     returns_weights, also_called = False, ("SelfAttention", "MultiHeadAttention")
 
 
-class Causal(MultiHeadSelf):
-    heads = Attention.heads
+class CausalKind(MultiHeadSelfKind):
+    heads = AttentionKind.heads
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def ignores_padding(way: Call) -> bool:
     return False
 
 
-class Layer(Formula):
+class LayerKind(FormulaKind):
     """g(f(x)) or g(x + f(LN(x))): f is one of its modules, or computed by the layer itself."""
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
@@ -401,7 +401,7 @@ def nothing(x: Tensor) -> Tensor:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-class Additive(Formula):
+class AdditiveKind(FormulaKind):
     """The name of v in the formula is another one in the table of AdditiveAttention."""
 
     v = "v"
@@ -426,11 +426,11 @@ def as_vector(one: Linear) -> Call:
     return lambda x: one(x)[..., 0]
 
 
-class AdditiveAttention(Additive):
+class AdditiveAttentionKind(AdditiveKind):
     v = "w"
 
 
-class Bilinear(Formula):
+class BilinearKind(FormulaKind):
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
         found: list[Binding] = []
         size = part.sizes["E"]
@@ -443,7 +443,7 @@ class Bilinear(Formula):
         return found, bool(found)
 
 
-class Context(Formula):
+class ContextKind(FormulaKind):
     """The context of a decoder: see context.py."""
 
     returns_weights = True
@@ -460,7 +460,7 @@ class Context(Formula):
         return bindings_of_context(part, net, self.names), True
 
 
-class Classifier(Kind):
+class ClassifierKind(Kind):
     """The model of --stub, which is given vectors, positions and cls."""
 
     gain = 1.6  # with 1, plain layers make words so similar that mistakes have small effects
@@ -476,7 +476,7 @@ class Classifier(Kind):
         return model.CLASSIFIER
 
 
-class Model(Classifier):
+class ModelKind(ClassifierKind):
     """A model under any name."""
 
     also_called = ("Classifier", "model")
@@ -487,25 +487,25 @@ class Model(Classifier):
 
 
 CLASSES: dict[str, type[Kind]] = {  # what others use comes first
-    "masked_softmax": MaskedSoftmax,
-    "scaled_dot_product_attention": DotProduct,
-    "MultiHeadAttention": MultiHead,
-    "MultiHeadSelfAttention": MultiHeadSelf,
-    "CausalSelfAttention": Causal,
-    "SelfAttention": Attention,
-    "masked_mean": MaskedMean,
-    "positional_encoding": Positions,
-    "PlainLayer": Layer,
-    "ResidualLayer": Layer,
-    "Classifier": Classifier,
-    "test_accuracy": Accuracy,
-    "AdditiveScore": Additive,
-    "BilinearScore": Bilinear,
-    "DecoderAttention": Context,
-    "AdditiveAttention": AdditiveAttention,
-    "PositionalEncoding": Encoding,
-    "Model": Model,
-    "Decoder": decoder.Decoder,
-    "Seq2Seq": decoder.Seq2Seq,
+    "masked_softmax": MaskedSoftmaxKind,
+    "scaled_dot_product_attention": DotProductKind,
+    "MultiHeadAttention": MultiHeadKind,
+    "MultiHeadSelfAttention": MultiHeadSelfKind,
+    "CausalSelfAttention": CausalKind,
+    "SelfAttention": AttentionKind,
+    "masked_mean": MaskedMeanKind,
+    "positional_encoding": PositionsKind,
+    "PlainLayer": LayerKind,
+    "ResidualLayer": LayerKind,
+    "Classifier": ClassifierKind,
+    "test_accuracy": AccuracyKind,
+    "AdditiveScore": AdditiveKind,
+    "BilinearScore": BilinearKind,
+    "DecoderAttention": ContextKind,
+    "AdditiveAttention": AdditiveAttentionKind,
+    "PositionalEncoding": EncodingKind,
+    "Model": ModelKind,
+    "Decoder": decoder.DecoderKind,
+    "Seq2Seq": decoder.Seq2SeqKind,
 }
 KINDS: dict[str, Kind] = {name: make(name) for name, make in CLASSES.items()}

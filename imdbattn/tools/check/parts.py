@@ -26,7 +26,7 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         named = {part: required(own, part, name, file) for part, name in names.items()}
         things = {name: thing for name, thing in own.items() if is_students(thing)}
         page = sheet_of(things, named, sheet)
-        parts = parts_of(page, named | things, file, own)
+        parts = parts_among(page, named | things, file, own)
     except UserError as error:
         yield {"error": str(error)}
         return
@@ -49,7 +49,7 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
     own: Own = {}
     for thing in things.values():
         own |= getattr(thing, "__globals__", {})
-    yield from check_parts(parts_of(page, things, "", own | things), page, things)
+    yield from check_parts(parts_among(page, things, "", own | things), page, things)
 
 
 def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
@@ -124,7 +124,7 @@ def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
     return having[0] if having else choose(sheets, named | things)
 
 
-def parts_of(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
+def parts_among(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
     """The parts of the sheet among these things. Raises UserError if there is none."""
     parts: dict[str, Part] = {}
     for entry, name, thing in matches(page, things):
