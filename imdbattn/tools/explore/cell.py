@@ -90,25 +90,25 @@ class Cell(Read):
         self, attention: Attention, inputs: dict[str, Any], output_1HQV: Tensor
     ) -> dict[str, Tensor]:
         """Returns the numbers of the query by name."""
-        row = (0, self.head - 1, self.query)
+        index = (0, self.head - 1, self.query)
         query_1HQd = inputs["query"]
         weights_1HQK = attention.attention_weights(**inputs)
         shape = weights_1HQK.shape
-        arrays = {"query": query_1HQd[row]}
-        arrays["scores"] = attention.score(query_1HQd, inputs["key"])[row]
+        arrays = {"query": query_1HQd[index]}
+        arrays["scores"] = attention.score(query_1HQd, inputs["key"])[index]
         if is_product(attention.score):
-            arrays["projected"] = attention.score.project(query_1HQd)[row]
+            arrays["projected"] = attention.score.project(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
-            arrays[name] = column.expand(-1, shape[1], -1, -1)[row[:2]]
+            arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]
         added = inputs.get("added")
         if added is not None:
             added_query, added_key = added
-            arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[row]
+            arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[index]
             arrays["scores"] = arrays["scores"] + arrays["added"]
         allowed = inputs.get("allowed")
-        arrays["mask"] = torch.ones(shape[3]) if allowed is None else allowed.expand(shape)[row]
-        arrays["weights"] = weights_1HQK[row]
-        arrays["output"] = output_1HQV[row]
+        arrays["mask"] = torch.ones(shape[3]) if allowed is None else allowed.expand(shape)[index]
+        arrays["weights"] = weights_1HQK[index]
+        arrays["output"] = output_1HQV[index]
         return arrays
 
     def padded(self, batch: Batch) -> Batch:

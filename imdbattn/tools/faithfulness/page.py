@@ -69,8 +69,8 @@ def measure_sections(summary: Summary) -> list[Section]:
     sections = []
     folded = False
     for name, (title, text) in ((name, texts.values()) for name, texts in MEASURES.items()):
-        if rows := [row for row in summary["numbers"] if row["measure"] == name]:
-            by_score = pivoted(title, rows)
+        if numbers := [entry for entry in summary["numbers"] if entry["measure"] == name]:
+            by_score = pivoted(title, numbers)
             short = () if folded else by_score
             sections.append(Section(title, text, by_score, short=short, folded=folded))
         folded |= name == "randomized"
@@ -96,15 +96,15 @@ def claim_table(summary: Summary) -> Table:
     return table
 
 
-def pivoted(title: str, rows: Sequence[MeasuredNumber]) -> Table:
+def pivoted(title: str, numbers: Sequence[MeasuredNumber]) -> Table:
     """Returns a row for each score: its number of reviews, and a column for each rung."""
-    cells = {(row["about"], row["rung"]): cell(row) for row in rows}
-    abouts = list(dict.fromkeys(row["about"] for row in rows))
-    rungs = list(dict.fromkeys(row["rung"] for row in rows))
+    cells = {(entry["about"], entry["rung"]): cell(entry) for entry in numbers}
+    abouts = list(dict.fromkeys(entry["about"] for entry in numbers))
+    rungs = list(dict.fromkeys(entry["rung"] for entry in numbers))
     table = [[title, "reviews", *rungs]]
     for about in abouts:
-        numbers = sorted({row["reviews"] for row in rows if row["about"] == about})
-        reviews = f"{numbers[0]:,}" + f" to {numbers[-1]:,}" * (len(numbers) > 1)
+        counts = sorted({entry["reviews"] for entry in numbers if entry["about"] == about})
+        reviews = f"{counts[0]:,}" + f" to {counts[-1]:,}" * (len(counts) > 1)
         table.append([shown(about), reviews, *(cells.get((about, rung), "") for rung in rungs)])
     return table
 
@@ -120,14 +120,14 @@ def number(value: float, sign: str = "") -> str:
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
 
 
-def cell(row: MeasuredNumber) -> str:
+def cell(entry: MeasuredNumber) -> str:
     """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
-    text = number(row["mean"])
-    if row["few"]:
+    text = number(entry["mean"])
+    if entry["few"]:
         return f"{text} (too few reviews)"
-    if row["interval"] is None:
+    if entry["interval"] is None:
         return text
-    low, high = map(number, row["interval"])
+    low, high = map(number, entry["interval"])
     return f"{text} ({low} to {high})"
 
 
@@ -161,7 +161,7 @@ def headline(summary: Summary) -> str:
         first |= {claim["rung"]: claim for claim in claims if claim["about"] == name}
     if not first:
         reason = "no rung has attention weights that could be compared with random words"
-        if any(row["few"] for row in summary["numbers"] if row["about"] in RAW):
+        if any(entry["few"] for entry in summary["numbers"] if entry["about"] in RAW):
             reason = f"a claim needs at least {summary['method']['fewest']} reviews"
         return f"{QUESTION} not tested: {reason}"
     verdicts = Counter(claim["verdict"] for claim in first.values())
@@ -187,20 +187,20 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
 
 def sentences(summary: Summary) -> list[str]:
     """Returns what tables do not say directly: which scores are best, and which fail a test."""
-    rows = [row for row in summary["numbers"] if not row["few"]]
-    lines = best_scores(rows)
-    if randomized := [row for row in rows if row["measure"] == "randomized"]:
+    numbers = [entry for entry in summary["numbers"] if not entry["few"]]
+    lines = best_scores(numbers)
+    if randomized := [entry for entry in numbers if entry["measure"] == "randomized"]:
         lines.append(failed_scores(randomized))
-    if len(rows) < len(summary["numbers"]):
+    if len(numbers) < len(summary["numbers"]):
         fewest = summary["method"]["fewest"]
         lines.append(f"Numbers of fewer than {fewest} reviews are listed, but claim nothing.")
     return lines
 
 
-def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
+def best_scores(numbers: Sequence[MeasuredNumber]) -> list[str]:
     """Returns a sentence for each rung: its highest normalized AOPC by groups of scores."""
-    normalized = [row for row in rows if row["measure"] == "normalized"]
-    means = {(row["about"], row["rung"]): row["mean"] for row in normalized}
+    normalized = [entry for entry in numbers if entry["measure"] == "normalized"]
+    means = {(entry["about"], entry["rung"]): entry["mean"] for entry in normalized}
     names = list(dict.fromkeys(name for name, _ in means))
     groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
     lines = []
@@ -210,7 +210,7 @@ def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
             mean, best = max((means.get((name, rung), -1), name) for name in members)
             if mean > -1:
                 parts.append(f"{group} {number(mean)} ({shown(best)})")
-        reviews = min(row["reviews"] for row in normalized if row["rung"] == rung)
+        reviews = min(entry["reviews"] for entry in normalized if entry["rung"] == rung)
         lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
     return lines
 
@@ -218,11 +218,11 @@ def best_scores(rows: Sequence[MeasuredNumber]) -> list[str]:
 def failed_scores(randomized: Sequence[MeasuredNumber]) -> str:
     """Returns a sentence on the scores that do not change with random weights."""
     failed = []
-    for row in randomized:
-        if row["interval"] is not None and row["interval"][0] > UNCHANGED:
-            failed.append(f"{shown(row['about'])} in {row['rung']}")
+    for entry in randomized:
+        if entry["interval"] is not None and entry["interval"][0] > UNCHANGED:
+            failed.append(f"{shown(one['about'])} in {one['rung']}")
     text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
-    reviews = min(row["reviews"] for row in randomized)
+    reviews = min(entry["reviews"] for entry in randomized)
     return f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."
 
 
