@@ -220,7 +220,7 @@ def failed_scores(randomized: Sequence[MeasuredNumber]) -> str:
     failed = []
     for entry in randomized:
         if entry["interval"] is not None and entry["interval"][0] > UNCHANGED:
-            failed.append(f"{shown(one['about'])} in {one['rung']}")
+            failed.append(f"{shown(entry['about'])} in {entry['rung']}")
     text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
     reviews = min(entry["reviews"] for entry in randomized)
     return f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."
