@@ -59,7 +59,7 @@ TEST = [
 def share(
     reviews: list[tuple[int, int]], training: bool = False, predict: Call = lambda y: y.argmax(1)
 ) -> Tensor:
-    """The share of correct reviews."""
+    """Returns the share of correct reviews."""
     first_N, labels_N = torch.tensor(reviews).unbind(1)
     return (predict(FirstWord.logits(first_N, training)) == labels_N).double().mean(0, keepdim=True)
 

@@ -15,8 +15,8 @@ from imdbattn.tools.check.part import Part, vectors_VD
 
 
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """The result of the student's code for copies of its arguments. Raises StudentError for every
-    exception.
+    """Returns the result of the student's code for copies of its arguments. Raises StudentError for
+    every exception.
     """
     try:
         return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
@@ -27,7 +27,7 @@ def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 
 def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
-    """The arguments of a part for reviews of these lengths. Padding is random."""
+    """Returns the arguments of a part for reviews of these lengths. Padding is random."""
     lengths = part.lengths(*lengths)
     sizes = part.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
     made = []
@@ -46,8 +46,8 @@ def inputs(part: Part, *lengths: int, seed: int = 0) -> list[Tensor]:
 
 
 def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
-    """A function, or a module in evaluation mode with random parameters. vectors, options: of a
-    model.
+    """Returns a function, or a module in evaluation mode with random parameters. vectors, options:
+    of a model.
     """
     table_VD = vectors_VD() if vectors is None else vectors
     if not part.entry.is_module:
@@ -101,8 +101,8 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
 
 
 def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
-    """The result for the documented arguments; without the weights that some parts may return,
-    too.
+    """Returns the result for the documented arguments; without the weights that some parts may
+    return, too.
     """
     y = student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.kind.returns_weights else y
@@ -128,7 +128,7 @@ class Recorder(TorchDispatchMode):
 
 
 def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:
-    """The tensors that the operations of a call make, in their order."""
+    """Returns the tensors that the operations of a call make, in their order."""
     with Recorder() as recorder:
         call(part, net, *given)
     return recorder.made
@@ -143,8 +143,8 @@ ModuleCall = tuple[nn.Module, list[Tensor], list[Tensor]]
 
 
 def module_calls(part: Part, net: Callable[..., object], *given: Tensor) -> list[ModuleCall]:
-    """The calls of modules within a call: the module, and copies of the tensors that it is given
-    and that it returns, without the lists in which they are.
+    """Returns the calls of modules within a call: the module, and copies of the tensors that it is
+    given and that it returns, without the lists in which they are.
     """
     found: list[ModuleCall] = []
 

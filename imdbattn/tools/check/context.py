@@ -18,7 +18,7 @@ REVIEWS = [slice(b, b + 1) for b in range(3)]
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
-    """The scores (B, T) of which the weights are the softmax, each minus that of the first word.
+    """Returns the scores (B, T) whose softmax is the weights, each minus that of the first word.
 
     context(reviews, places, mask): (B, D). The weights a of the first word and another one are
     those whose sum of the values is closest to the context. Raises Mistake if they are not those of
@@ -53,7 +53,7 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
 
 
 def bindings_of_context(part: Part, net: Any, names: Callable[..., Call]) -> list[Binding]:
-    """The names of the formula, with the scores. Raises Mistake if the state has no effect."""
+    """Returns the formula's names, and the scores. Raises Mistake if the state has no effect."""
     state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
 
     def context(rows: slice, places: list[int], m: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def decoded(part: Part) -> None:
 
 
 def changed_at(given: list[Tensor], step: int, vocabulary: int) -> list[Tensor]:
-    """The arguments with another token of the target at this step, in all reviews."""
+    """Returns the arguments with another token of the target at this step, in all reviews."""
     *others, tokens_BS = given
     tokens_BS = tokens_BS.clone()
     tokens_BS[:, step] = (tokens_BS[:, step] + 1) % vocabulary
@@ -131,8 +131,8 @@ def encoder(part: Part) -> None:
 
 
 def recurrent_calls(part: Part, net: nn.Module, given: list[Tensor]) -> list[ModuleCall]:
-    """The calls of recurrent layers and cells. The state, h, or h and c, comes after the input, and
-    after the result of a layer.
+    """Returns the calls of recurrent layers and cells. The state, h, or h and c, comes after the
+    input, and after the result of a layer.
     """
     kinds = nn.RNNBase | nn.RNNCellBase
     return [one for one in module_calls(part, net, *given) if isinstance(one[0], kinds)]
@@ -165,8 +165,8 @@ def state_carried(part: Part) -> None:
 
 
 def weights_of(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
-    """The weights over the encoder's words, (B, T), of each step: tensors that are not negative and
-    sum to 1 along an axis of T words. Equal ones count once.
+    """Returns the weights over the encoder's words, (B, T), of each step: tensors that are not
+    negative and sum to 1 along an axis of T words. Equal ones count once.
     """
     shape = len(LENGTHS), LENGTHS[0]
     found: list[Tensor] = []

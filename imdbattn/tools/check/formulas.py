@@ -40,8 +40,8 @@ def compiled(expression: str) -> CodeType:
 
 
 def evaluate(steps: dict[str, str], names: Names) -> Any:
-    """The last of the steps in their order; None if one cannot be computed for tensors of these
-    shapes.
+    """Returns the last of the steps in their order; None if one cannot be computed for tensors of
+    these shapes.
     """
     names = TOOLS | names
     for name in steps:
@@ -85,13 +85,13 @@ class Comparison:
 
     @torch.no_grad()
     def is_right(self) -> bool:
-        """Whether the formula gives the results."""
+        """Returns whether the formula gives the results."""
         return any(self.holds({}, names) for names in self.rights)
 
     def differences(
         self, changes: dict[str, str], names: Call, keep: Call | None = None
     ) -> Iterator[tuple[str, Any, Any]]:
-        """The examples for which the changed steps give another result, with both results."""
+        """Yields the examples for which the changed steps give another result, and both results."""
         keep = keep or self.keep
         steps = self.table.steps | changes
         for (text, given), y in zip(self.examples.items(), self.results, strict=True):
@@ -100,7 +100,7 @@ class Comparison:
                 yield text, y, z
 
     def holds(self, changes: dict[str, str], names: Call, keep: Call | None = None) -> bool:
-        """Whether the changed steps give the results."""
+        """Returns whether the changed steps give the results."""
         return next(self.differences(changes, names, keep), None) is None
 
     def differs(self, other: str, names: Call) -> Mistake:
@@ -111,7 +111,7 @@ class Comparison:
         return mistake("differs-from-reference", y, z, **values)
 
     def example(self, names: Call) -> str:
-        """The smallest example, with the right result if it is known."""
+        """Returns the smallest example, with the right result if it is known."""
         if next((one for one in self.differences({}, names) if one[2] is not None), None):
             return str(self.differs("right", names).args[2])
         numbers = show(self.results[0].flatten()[:3].tolist())
@@ -141,7 +141,7 @@ class Comparison:
 
     @torch.no_grad()
     def named(self) -> Exception | None:
-        """The known mistake that gives the results; None if there is none."""
+        """Returns the known mistake that gives the results; None if there is none."""
         if (one := self.known) is None:
             return None
         (finding, sentence, steps), names = one

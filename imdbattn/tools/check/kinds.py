@@ -78,7 +78,7 @@ class FormulaKind(Kind):
         return [*rules.FIRST, *RESULTS]
 
     def examples(self, part: Part) -> Names:
-        """The inputs that are compared, by their description; the last ones have padding."""
+        """Returns the inputs that are compared, by description; the last ones have padding."""
         return {
             "16 reviews of 3 words": inputs(part, *[3] * 16),
             "1 review of 1 word": inputs(part, 1),
@@ -87,11 +87,11 @@ class FormulaKind(Kind):
         }
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        """What the formula uses besides the arguments; whether one of these must be right."""
+        """Returns what the formula uses besides arguments; whether one of these must be right."""
         return [Binding(self.names(part))], True
 
     def names(self, part: Part, **more: Any) -> Call:
-        """The names of the arguments, and more, of those of an example."""
+        """Returns the names of the arguments, and more, of those of an example."""
         return lambda *given: dict(zip(part.kind.given, given, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:
@@ -186,7 +186,7 @@ class EncodingKind(FormulaKind):
 def attention_names(
     three: tuple[Call, Call, Call] | None, heads: int, output: Call | None, *given: Tensor
 ) -> Names:
-    """The names of the formula of attention. three: W_q, W_k and W_v. output: W_O.
+    """Returns the names of the formula of attention. three: W_q, W_k and W_v. output: W_O.
 
     heads: their number; 0 if the arguments are those of one head. given: x, or query, key and
     value; the mask.
@@ -243,8 +243,8 @@ class AttentionKind(FormulaKind):
         return found + wrong, is_known
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
-        """The orders in which W_v and W_O give the result of one word; the first ones if there is
-        none.
+        """Returns the orders in which W_v and W_O give the result of one word; the first ones if
+        there is none.
         """
         values = inputs(part, 1)[-2]
 
@@ -273,7 +273,7 @@ class CausalKind(MultiHeadSelfKind):
 
 
 def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Tensor) -> Tensor:
-    """The result of the formula, or of a mistake in it, with these matrices."""
+    """Returns the result of the formula, or of a mistake in it, with these matrices."""
     y: Tensor | None = evaluate(steps, attention_names(one.three, heads, one.output, x, m))
     if y is None:
         raise RuntimeError("The steps cannot be computed for these shapes.")
@@ -281,8 +281,8 @@ def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Te
 
 
 def attending(module: nn.Module) -> list[Call]:
-    """A module as functions of (x, mask) with an effect of words on each other, but not of padding
-    if one of them has none; [] if it is no attention.
+    """Returns a module as functions of (x, mask) with an effect of words on each other, but not of
+    padding if one of them has none; [] if it is no attention.
     """
 
     def heads(x: Tensor, m: Tensor) -> Tensor:
@@ -313,7 +313,7 @@ def is_attention(way: Call) -> bool:
 
 
 def ignores_padding(way: Call) -> bool:
-    """Whether the results of two words are the same with a third position, of padding."""
+    """Returns whether the results of two words are the same with a third position, of padding."""
     x = normal(1, 3, WIDTH)
     with suppress(Exception):
         return same(way(x, mask(2, size=3))[:, :2], way(x[:, :2], mask(2)))
@@ -341,7 +341,7 @@ class LayerKind(FormulaKind):
         return self.computed_inside(net)
 
     def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
-        """The bindings of a layer that computes attention itself, with the mistakes of that."""
+        """Returns the bindings of a layer that computes attention itself, and its mistakes."""
         found: list[Binding] = []
         wrong: list[Binding] = []
         of_layer = [
@@ -387,14 +387,14 @@ def norms(modules: Iterable[nn.Module]) -> list[Call]:
 
 
 def linears_for_g(net: nn.Module, attentions: list[nn.Module]) -> list[Call]:
-    """The square matrices outside of the attention; nothing if there is none."""
+    """Returns the square matrices outside of the attention; nothing if there is none."""
     both = [one for t in (False, True) for one in stored(net, t, attentions)]
     found: list[Call] = [one for one in both if one.inputs == one.outputs == WIDTH]
     return found or [nothing]
 
 
 def nothing(x: Tensor) -> Tensor:
-    """The result of a Linear that is not there."""
+    """Returns the result of a Linear that is not there."""
     return x * float("nan")
 
 
@@ -422,7 +422,7 @@ class AdditiveKind(FormulaKind):
 
 
 def as_vector(one: Linear) -> Call:
-    """A function to one number for each word."""
+    """Returns a function to one number for each word."""
     return lambda x: one(x)[..., 0]
 
 

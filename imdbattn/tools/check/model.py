@@ -37,7 +37,7 @@ def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any)
 def tensors(
     part: Part, tokens: list[list[int]], lengths: list[int] | None = None, **options: Any
 ) -> list[Tensor]:
-    """The tensors that the operations of a call make, in their order."""
+    """Returns the tensors that the operations of a call make, in their order."""
     lengths_B = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
     return record(part, net_of(part, **options), torch.tensor(tokens), lengths_B)
 
@@ -85,8 +85,8 @@ def layers(part: Part) -> None:
 
 
 def read(part: Part) -> bool:
-    """Whether the head reads the mean of the words of the last layer. Raises Mistake for another
-    reading that is known.
+    """Returns whether the head reads the mean of the words of the last layer. Raises Mistake for
+    another reading that is known.
     """
     made = tensors(part, TWO, [4, 2])
     n_B = torch.tensor([4, 2])
@@ -98,8 +98,8 @@ def read(part: Part) -> bool:
 
 
 def read_positions(part: Part, length: int, **options: Any) -> list[int]:
-    """The positions of the last layer's result that have an effect on the logits; [] if no module
-    returns such a result, (B, T, D).
+    """Returns the positions of the last layer's result that have an effect on the logits; [] if no
+    module returns such a result, (B, T, D).
     """
     last: list[Tensor] = []
 

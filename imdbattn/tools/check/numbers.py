@@ -34,7 +34,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def same(first: Tensor, second: Tensor, tolerance: float = 1e-3) -> bool:
-    """Whether the numbers differ by at most the tolerance times the largest one. NaN equals NaN."""
+    """Returns whether numbers differ by at most the tolerance times the largest. NaN equals NaN."""
     if first.shape != second.shape:
         return False
     if not second.is_floating_point():
@@ -58,8 +58,8 @@ def show(values: Any, digits: int = 3) -> str:
 
 
 def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
-    """The finding with the texts of findings.txt. tensors: shown from their first difference on,
-    with enough digits.
+    """Returns the finding with the texts of findings.txt. tensors: shown from their first
+    difference on, with enough digits.
     """
     flat = [x.detach().flatten().double() for x in tensors]
     start = 0

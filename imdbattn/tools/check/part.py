@@ -77,12 +77,12 @@ class Kind:
         raise NotImplementedError
 
     def compare(self, part: "Part") -> "Comparison":
-        """The results of the part, beside those of the formula."""
+        """Returns the results of the part, beside those of the formula."""
         raise NotImplementedError
 
     def adapt(self, part: "Part", called: Callable[..., Any], module: Any) -> Callable[..., Any]:
-        """A function of this kind's arguments that calls the student's function, or method of a
-        module.
+        """Returns a function of this kind's arguments that calls the student's function, or method
+        of a module.
         """
         return part.in_its_way(called)
 
@@ -123,7 +123,7 @@ class Part:
         return f"line {code.co_firstlineno}{code.co_filename[len(self.file) :]}"
 
     def change(self, finding: str, table: Table | None = None) -> str:
-        """What to change for a finding: what its section says for it, or else for the whole part.
+        """Returns what to change: what the section says for the finding, or for the whole part.
 
         table: the section with the finding; by default that of the part.
         """
@@ -165,7 +165,7 @@ class Part:
         return SIZES | {k: evaluate(size, names) for k, size in self.entry.sizes.items()}
 
     def build(self, table_VD: Tensor, sizes: dict[str, int], **options: Any) -> Any:
-        """The student's module. options: of a model of this project."""
+        """Returns the student's module. options: of a model of this project."""
         names: dict[str, Any] = sizes | NAMES | {"vectors": table_VD}
         if self.entry.is_plain:
             return self.make(*(names[name] for name in self.kind.made_with), **options)
@@ -179,7 +179,7 @@ class Part:
         return self.make(*given, **named)
 
     def in_its_way(self, called: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the kind's arguments that calls another one as the sheet says."""
+        """Returns a function of the kind's arguments that calls another one as the sheet says."""
         if self.entry.is_plain:
             return called
         parameters = parameters_of(called)
@@ -197,7 +197,7 @@ class Part:
 
 
 def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
-    """Whether one of its arguments is a mask, or lengths; also if its arguments are not known."""
+    """Returns whether an argument is a mask, or lengths; also if its arguments are unknown."""
     given = parameters_of(called)
     for way in entry.ways:
         if any(meant(name, way.masks) for name in given):
@@ -208,7 +208,7 @@ def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
 def arguments_of(
     given: dict[str, inspect.Parameter], wanted: dict[str, Any], names: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments for a call, by their names, or in the sheet's order if a name is not known.
+    """Returns the arguments of a call, by name, or in the sheet's order if a name is unknown.
 
     given: the parameters of what is called.
     """
@@ -239,7 +239,7 @@ def hidden_size(module: nn.Module) -> int:
 
 
 def vocabulary(module: nn.Module) -> int:
-    """The words of the module's smallest table."""
+    """Returns the words of the module's smallest table."""
     sizes = [child.num_embeddings for child in module.modules() if isinstance(child, nn.Embedding)]
     sizes += [len(table) for table in module.parameters(recurse=False) if table.ndim == 2]
     return min(sizes)

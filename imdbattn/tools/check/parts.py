@@ -53,7 +53,7 @@ def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
 
 
 def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
-    """The messages of these parts. own: the names of the file."""
+    """Yields the messages of these parts. own: the names of the file."""
     parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
     checks = {part.name: names_of_checks(part) for part in parts}
     yield {"parts": checks, "sheet": page.title, "expected": page.parts}
@@ -88,8 +88,8 @@ def labels_of(part: Part, page: Sheet) -> list[str]:
 
 
 def blocked(result: Result) -> Result:
-    """What is reported instead of a finding in a part that uses a wrong one, which may be its
-    cause.
+    """Returns what is reported instead of a finding in a part that uses a wrong one, which may be
+    its cause.
     """
     if result["finding"] == "not-written-yet":
         return result
@@ -101,21 +101,21 @@ def blocked(result: Result) -> Result:
 
 
 def is_students(thing: Any) -> bool:
-    """Whether it can be called, and is no class or function of torch."""
+    """Returns whether it can be called, and is no class or function of torch."""
     is_torchs = isinstance(thing, type | FunctionType) and thing.__module__.startswith("torch")
     return callable(thing) and not is_torchs
 
 
 def required(own: Own, part: str, name: str, file: str) -> Any:
-    """The class or function that --name gives for a part. Raises UserError if there is none."""
+    """Returns the class or function that --name gives for a part. Raises UserError if absent."""
     if not callable(own.get(name)):
         raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
     return own[name]
 
 
 def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
-    """The sheet of this name, or the one that has the parts that are named, or that the file is
-    recognized as.
+    """Returns the sheet of this name, or the one that has the parts that are named, or that the
+    file is recognized as.
     """
     if sheet:
         return load(sheet)
@@ -125,7 +125,7 @@ def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
 
 
 def parts_among(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
-    """The parts of the sheet among these things. Raises UserError if there is none."""
+    """Returns the parts of the sheet among these things. Raises UserError if there is none."""
     parts: dict[str, Part] = {}
     for entry, name, thing in matches(page, things):
         shown = name if entry.any_name or entry.name in parts else entry.name
@@ -139,15 +139,15 @@ def parts_among(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
 
 
 def names_in(thing: Any) -> set[str]:
-    """The names that a function, or the methods of a class, use."""
+    """Returns the names that a function, or the methods of a class, use."""
     functions = vars(thing).values() if isinstance(thing, type) else [thing]
     codes = [getattr(one, "__code__", None) for one in functions]
     return set().union(*(source.loaded(code) for code in codes if code))
 
 
 def uses(thing: Any, others: list[Any], own: Own) -> bool:
-    """Whether a class or function of the file is one of the others, or uses it, also through
-    others of the file.
+    """Returns whether a class or function of the file is one of the others, or uses it, also
+    through others of the file.
     """
     seen: list[Any] = []
     left = [thing]

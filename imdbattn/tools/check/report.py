@@ -71,13 +71,13 @@ class Outcome:
                 self.results.append(result_of(part, "present", False, "missing", sentence))
 
     def called(self, name: str) -> list[str]:
-        """The parts of the file with this name, or of the kind with this name."""
+        """Returns the parts of the file with this name, or of the kind with this name."""
         if name in self.parts:
             return [name]
         return [part for part in self.parts if name in self.labels.get(part, ())]
 
     def of(self, held: bool | None) -> list[Result]:
-        """The checks that hold (True), that do not (False), or that were not made (None)."""
+        """Returns the checks that hold (True), do not hold (False), or were not made (None)."""
         return [result for result in self.results if result["held"] is held]
 
     @property
@@ -90,8 +90,8 @@ class Outcome:
         return sum(result["finding"] in reasons for result in self.results)
 
     def scored(self) -> dict[str, float | None]:
-        """The points of each part: in proportion to the checks that hold, and at most half if it
-        computes another function; None if no check could be made.
+        """Returns the points of each part: in proportion to the checks that hold, and at most half
+        if it computes another function; None if no check could be made.
         """
         scores: dict[str, float | None] = {}
         for name, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
@@ -150,7 +150,7 @@ def wrapped(start: str, text: str) -> str:
 
 
 def explained(r: Result) -> str:
-    """A finding with its example and what to change."""
+    """Returns a finding with its example and what to change."""
     line = f", {r['line']}" if r["line"] else ""
     first = f"WRONG  {r['part']}{line}: ", f"{r['finding']}. {r['sentence']}"
     lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]

@@ -34,7 +34,7 @@ def run(rules: list[Rule], part: Part) -> Iterator[Message]:
 
 
 def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
-    """What result_of is given. failed: rules that must hold before this one."""
+    """Returns what result_of is given. failed: rules that must hold before this one."""
     if rule.option and not part.accepts(rule.option):
         reason = f"{rule.option} was not checked: {part.name} has no argument {rule.option}."
         return None, None, reason
@@ -61,7 +61,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
 
 
 def finding_of(error: BaseException, part: str, file: str, signature: str = "") -> list[str]:
-    """The finding for an exception of the student's code."""
+    """Returns the finding for an exception of the student's code."""
     values = {
         "part": part,
         "signature": signature,

@@ -19,8 +19,8 @@ GENERAL = ("depends-on-padding", "differs-from-reference", "mask-inverted")
 
 
 def settle(part: Part) -> Part:
-    """The part, called in the way, and of the kind, that most of the rules hold for, in their
-    order. The default type becomes the one in which it can be called.
+    """Returns the part, called in the way, and of the kind, that most of the rules hold for, in
+    their order. The default type becomes the one in which it can be called.
 
     A rule is tried only for those ways that are the best by the rules before it. Known mistakes are
     looked for last, if the formula of no kind gives the results.
@@ -43,8 +43,8 @@ def settle(part: Part) -> Part:
 
 
 def first_named(parts: list[Part]) -> Part:
-    """The first one with the results of a known mistake; if there is none, one that cannot be
-    compared.
+    """Returns the first one with the results of a known mistake; if there is none, one that cannot
+    be compared.
     """
     ranks: list[int] = []
     seen: list[object] = []
@@ -58,7 +58,7 @@ def first_named(parts: list[Part]) -> Part:
 
 
 def in_all_ways(part: Part) -> list[Part]:
-    """The part as each of the kinds that it may be, in each way whose arguments it has."""
+    """Returns the part as each of the kinds that it may be, in each way whose arguments it has."""
     entry, given = part.entry, parameters_of(part.called)
     ways = [way for way in entry.ways if not unknown(given, way.arguments)] or entry.ways
     if any("pad" in name for name in given):
@@ -89,7 +89,7 @@ def rank_of(rule: Callable[[Part], object], part: Part) -> int:
 
 
 def notes(part: Part) -> Iterator[str]:
-    """What was found out about the part, if it could have been otherwise."""
+    """Yields what was found out about the part, if it could have been otherwise."""
     entry = part.entry
     if part.way.says:
         yield f"Found: {part.way.says}."

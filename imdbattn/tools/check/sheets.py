@@ -48,7 +48,7 @@ class Way:
 
 
 def meant(name: str, wanted: Iterable[str]) -> str | None:
-    """The first pattern that the name of an argument matches; None if there is none."""
+    """Returns the first pattern that the name of an argument matches; None if there is none."""
     return next((key for key in wanted if re.fullmatch(key, name)), None)
 
 
@@ -75,7 +75,7 @@ class Entry:
     stub: str = ""
 
     def fits(self, name: str, thing: object) -> bool:
-        """Whether the class or function may be this one, by its name and its arguments."""
+        """Returns whether the class or function may be this one, by its name and its arguments."""
         if not any(re.fullmatch(pattern, name) for pattern in self.names):
             return False
         if self.is_plain:
@@ -92,8 +92,8 @@ class Entry:
         return not any(meant(name, self.unless) for name in given)
 
     def can_be_called(self, thing: Any) -> bool:
-        """Whether a class is called with as many arguments as in one of the ways; a mask may be
-        absent.
+        """Returns whether a class is called with as many arguments as in one of the ways; a mask
+        may be absent.
         """
         if (forward := getattr(thing, "forward", None)) is None:
             return False
@@ -111,7 +111,7 @@ class Entry:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
     def agreement(self, thing: Any) -> int:
-        """The number of the arguments of the class or function whose names are the sheet's."""
+        """Returns the number of arguments of the class or function whose names are the sheet's."""
         known = [*self.make, *(key for way in self.ways for key in way.arguments)]
         given = arguments_named(thing, self.method or "forward")
         return sum(meant(name, known) is not None for name in given)
@@ -142,7 +142,7 @@ Match = tuple[Entry, str, Any]  # the name and the class or function of a file
 
 
 def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
-    """The named parameters of a function, method or class, without self."""
+    """Returns the named parameters of a function, method or class, without self."""
     try:
         found = dict(inspect.signature(thing).parameters)
     except (TypeError, ValueError):
@@ -153,8 +153,8 @@ def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
 
 
 def load(name: str) -> Sheet:
-    """A sheet of the package by its name, or that of a YAML file, with the parts of the sheet that
-    its key `with` names. Raises UserError.
+    """Returns a sheet of the package by its name, or that of a YAML file, with the parts of the
+    sheet that its key `with` names. Raises UserError.
     """
     file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
     if file.suffix not in (".yaml", ".yml"):
@@ -203,8 +203,8 @@ def way_of(call: dict[str, Any]) -> Way:
 
 
 def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
-    """The sheet that most of these classes and functions of a file belong to, by their names. Of
-    equal numbers, the names of arguments decide; the first sheet is that of the project.
+    """Returns the sheet that most of these classes and functions of a file belong to, by their
+    names. Of equal numbers, the names of arguments decide; the first sheet is that of the project.
     """
     best, best_rank = sheets[0], (0, 0, False)
     project: list[str] = []
@@ -224,8 +224,8 @@ def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
 
 
 def exchanges_masks(entry: Entry, thing: Any) -> bool:
-    """Whether it is called with lengths instead of the mask of the signature, or the other way
-    round.
+    """Returns whether it is called with lengths instead of the mask of the signature, or the other
+    way round.
     """
     texts = entry.signature, " ".join(arguments_named(thing))
     asked, given = ([word for word in ("len", "mask") if word in text] for text in texts)
@@ -233,13 +233,13 @@ def exchanges_masks(entry: Entry, thing: Any) -> bool:
 
 
 def arguments_named(thing: Any, method: str = "forward") -> set[str]:
-    """The names of the arguments of a class, of its method, or of a function."""
+    """Returns the names of the arguments of a class, of its method, or of a function."""
     called = getattr(thing, method, None) if isinstance(thing, type) else None
     return {*parameters_of(thing), *(parameters_of(called) if called else ())}
 
 
 def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[Match]:
-    """The sheet's entries, and the names and things of the file that they are found in.
+    """Returns the sheet's entries, and the names and things of the file that they are found in.
 
     A thing belongs to the first entry that it fits, and to each entry that has a method.
     """
@@ -255,7 +255,7 @@ def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[Match]:
 
 
 def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
-    """The required arguments that match none of the patterns."""
+    """Returns the required arguments that match none of the patterns."""
     required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
     return [name for name in required if meant(name, wanted) is None]
 

@@ -17,7 +17,7 @@ Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the
 
 
 def read(file: str) -> Code:
-    """The code of a .py file, or of the cells of a notebook. Raises UserError if it is neither."""
+    """Returns the code of a .py file or a notebook's cells. Raises UserError if it is neither."""
     is_notebook = file.endswith(".ipynb")
     try:
         if is_notebook:
@@ -63,7 +63,7 @@ def definitions(file: str) -> Code:
 
 
 def loaded(code: CodeType) -> set[str]:
-    """The global names that the code uses, also within its functions."""
+    """Returns the global names that the code uses, also within its functions."""
     names = {
         i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_NAME", "LOAD_GLOBAL")
     }
@@ -71,7 +71,7 @@ def loaded(code: CodeType) -> set[str]:
 
 
 def bound(node: ast.stmt) -> set[str]:
-    """The names that an import or an assignment defines."""
+    """Returns the names that an import or an assignment defines."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -83,7 +83,7 @@ def bound(node: ast.stmt) -> set[str]:
 
 
 def load(file: str) -> ModuleType:
-    """The file as a module, whatever its name; it can import files in its folder."""
+    """Returns the file as a module, whatever its name; it can import files in its folder."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(Path(file).parent))
     # dataclasses look it up there

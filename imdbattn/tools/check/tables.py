@@ -20,7 +20,7 @@ class Table(NamedTuple):
 
 
 def lines_of(*files: Path) -> list[str]:
-    """The lines of the files that are no comments."""
+    """Returns the lines of the files that are no comments."""
     lines = [line for file in files for line in file.read_text().splitlines()]
     return [line for line in lines if not line.startswith("#")]
 
@@ -61,5 +61,5 @@ FINDINGS = read_findings()
 
 
 def describe(finding: str, *numbers: str, **values: object) -> list[str]:
-    """The finding, and its sentence, example and what to change, of findings.txt."""
+    """Returns the finding, and its sentence, example and what to change, of findings.txt."""
     return [finding, *(text.format(*numbers, **values) for text in FINDINGS[finding])]

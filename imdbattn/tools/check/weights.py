@@ -50,7 +50,7 @@ def joined(parts: Sequence[Linear]) -> Linear:
 def stored(
     net: nn.Module, is_transposed: bool, left_out: Sequence[nn.Module] = (), own_biases: bool = True
 ) -> list[Linear]:
-    """The matrices of a module in the order in which they are registered.
+    """Returns the matrices of a module in the order in which they are registered.
 
     is_transposed: whether the parameters of the student's own classes are multiplied from the
     right, as in x @ W. own_biases: whether their vectors are biases. left_out: modules whose
@@ -88,7 +88,7 @@ def readings(net: nn.Module) -> Iterator[list[Linear]]:
 
 
 def thirds(plain: list[Linear]) -> list[Linear]:
-    """A matrix of Q, K and V is cut into three."""
+    """Returns a matrix of Q, K and V is cut into three."""
     pieces: list[Linear] = []
     for one in plain:
         count = 3 if one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0 else 1
@@ -115,8 +115,8 @@ class Roles:
 
 
 def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]:
-    """The orders of three of the matrices that have fitting shapes; with extra ones, or if one of
-    the matrices is used several times, those in which it is.
+    """Yields the orders of three of the matrices that have fitting shapes; with extra ones, or if
+    one of the matrices is used several times, those in which it is.
     """
     if len(pieces) > MOST:
         return
@@ -137,7 +137,7 @@ def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]
 
 
 def repeated(pieces: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
-    """The mistakes of using a matrix for several projections, or none for one of them."""
+    """Yields the mistakes of using a matrix for several projections, or none for one of them."""
     eye = identity()
     for one in roles(pieces, [eye]):
         named = zip(("W_q", "W_k", "W_v"), one.three, strict=True)
