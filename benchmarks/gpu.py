@@ -314,7 +314,7 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
         counts["batch"] = count / GPU_CHUNK
         loss, counts["forward"] = counted(lambda: in_precision(module.training_step))
         _, counts["backward"] = counted(loss.backward)
-    optimizer = module.make_optimizer(module.parameter_groups(), **module.fused_option())
+    optimizer = module.make_optimizer(module.optimizer_groups(), **module.fused_option())
     optimizer.step()  # creates its state
     _, clipping = counted(lambda: module.configure_gradient_clipping(optimizer, 1.0, "norm"))
     _, step = counted(optimizer.step)

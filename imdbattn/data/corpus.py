@@ -66,9 +66,9 @@ class Corpus:
     """All splits as ids, and the source of the data."""
 
     splits: Mapping[str, SplitItems]
-    items: str = "reviews"  # plural
+    items_name: str = "reviews"  # plural
     source: str  # such as hub or path: what data.source=auto chose
-    # checksum of the source, - and that of data.extra
+    # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
     source_key: str
     test_set: str  # its name, for display
     fingerprints: dict[str, str]  # of each split's texts and labels

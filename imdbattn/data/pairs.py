@@ -186,7 +186,7 @@ def prepare_pairs(
     sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
     return PairCorpus(
         splits=splits,
-        items=items,
+        items_name=items,
         source=source.kind,
         source_key=source.checksum,
         test_set=texts.test_set,

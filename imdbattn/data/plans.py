@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+POOL = 8192  # items that are shuffled and sorted by length together
+
 
 class Plan(NamedTuple):
     """A batch that is not made yet."""
@@ -63,7 +65,7 @@ class TrainPlans:
         lengths_N: np.ndarray,
         budget: int,
         seed: int,
-        pool: int | None = 8192,
+        pool: int | None = POOL,
         done: Callable[[], int] = lambda: 0,
         count: int | None = None,
     ):

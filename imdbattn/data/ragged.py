@@ -138,14 +138,14 @@ class Ragged:
         # 4. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
         made = []
-        for count, size, *rows in zip(
+        for count, size, *fields in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
         ):
-            own_rows = [
+            own_fields = [
                 (column[own, :size] if column.ndim > 1 else column[own]).contiguous()
-                for column in rows
+                for column in fields
             ]
-            made.append(Batch(*own_rows, total=count))  # type: ignore[misc]
+            made.append(Batch(*own_fields, total=count))  # type: ignore[misc]
         return made
 
     def batch_lengths(
@@ -202,8 +202,8 @@ def draw_positions(
     # kept.
     device = lengths_B.device
     draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
-    for seed, rows_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
-        rows_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
+    for seed, own_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
+        own_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
     draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= lengths_B[:, None], 2.0)
     chosen_BT = draw_BT.topk(size, largest=False).indices
     beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]

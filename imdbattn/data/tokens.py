@@ -27,7 +27,7 @@ from tokenizers.pre_tokenizers import Split
 PAD, UNK = 0, 1
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
 CACHED = 500_000  # pieces of text whose ids are cached
-UNKNOWN_WORD = -1  # stands for UNK where the unknown word contains a letter, until it is counted
+UNKNOWN_WORD = -1  # the id of an unknown word with a letter, until `encode` has counted these words
 LETTER = re.compile(r"[^\W\d_]")
 
 # Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no
@@ -54,7 +54,8 @@ class Encoded(NamedTuple):
 
     ids: np.ndarray  # (tokens,) int32
     offsets: np.ndarray  # (N + 1,) int64
-    # that contain a letter: a number or a sign without a vector says little about the vectors
+    # number of words without a vector that contain a letter; numbers and signs are not counted,
+    # because they say little about the vectors
     unknown_words: int
 
 

@@ -58,13 +58,14 @@ def results_file(settings: "Training") -> str:
     return "debug.json" if settings.is_debug else "metrics.json"
 
 
-def finished(folder: Path, test: bool = False) -> bool:
-    """Returns whether a run folder has its results, with `test` those of the test split too. Debug
-    runs are never finished.
-    """
-    names = ["metrics.json", *SPLIT_FILES["test"][:test]]
-    # Path.exists raises for names that are too long
-    return all(os.path.exists(folder / name) for name in names)
+def finished(folder: Path) -> bool:
+    """Returns whether a run folder has its results. Debug runs are never finished."""
+    return os.path.exists(folder / "metrics.json")  # Path.exists raises for names that are too long
+
+
+def has_results(folder: Path, test: bool) -> bool:
+    """Returns whether a run is finished, with `test` also scored on the test split."""
+    return finished(folder) and (not test or (folder / SPLIT_FILES["test"][0]).exists())
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from imdbattn.errors import in_line
-from imdbattn.folders.run_folder import finished, results_file
+from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import read_json
 from imdbattn.launch.errors import fail
 from imdbattn.launch.fork import ERRORS, joined, start, stop
@@ -103,7 +103,7 @@ def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
 
 def complete(folder: Path, settings: Training) -> bool:
     """Returns whether `folder` contains a finished run with these settings, on the current data."""
-    return finished(folder, settings.test) and on_current_data(folder, settings)
+    return has_results(folder, settings.test) and on_current_data(folder, settings)
 
 
 def resumable(folder: Path, settings: Training) -> bool:
@@ -111,7 +111,7 @@ def resumable(folder: Path, settings: Training) -> bool:
     results to add.
     """
     started = (folder / "checkpoints" / "last.ckpt").exists()
-    return started and not finished(folder, settings.test) and on_current_data(folder, settings)
+    return started and not has_results(folder, settings.test) and on_current_data(folder, settings)
 
 
 def on_current_data(folder: Path, settings: Training) -> bool:

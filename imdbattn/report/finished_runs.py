@@ -90,7 +90,7 @@ class FinishedRun:
             (self.settings.get("trainer") or {}).get("max_epochs"),
             facts.get("vectors"),
             None if is_fold else facts.get("train_fingerprint"),
-            facts.get("start"),
+            facts.get("init_digest"),
             facts.get("tokenizer"),
             self.owner,
         ]

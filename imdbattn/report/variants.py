@@ -133,8 +133,8 @@ def shortened(variant: Variant) -> list[str]:
 
 def overrides_and_init(variant: Variant) -> list[str]:
     """Returns the overrides, and the digest of `init` if the model starts from another."""
-    metrics = variant.runs[0].metrics
-    return [*variant.overrides, *([f"init={metrics['start']}"] if "start" in metrics else [])]
+    digest = variant.runs[0].metrics.get("init_digest")
+    return [*variant.overrides, *([f"init={digest}"] if digest else [])]
 
 
 def overrides_and_digest(variant: Variant) -> list[str]:

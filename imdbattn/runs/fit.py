@@ -17,7 +17,7 @@ from imdbattn.folders.run_folder import (
     SPLIT_FILES,
     begin_folder,
     check_folder,
-    finished,
+    has_results,
     locked,
     refuse_finished,
     results_file,
@@ -68,7 +68,7 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
                     name,
                     name,
                 )
-        if not (resume and finished(folder, cfg.test)):
+        if not (resume and has_results(folder, cfg.test)):
             return fit_locked(cfg, folder, resume, signals)
     log.info("This run is already finished:")
     return read_json(folder / "metrics.json")
@@ -87,7 +87,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     data_class = task.class_of("data", BatchData)
     data = data_class(cfg, data_class.read(cfg))
     corpus = data.corpus
-    cfg = cfg.resolved(corpus.source, data.batch_tokens)
+    data.cfg = cfg = cfg.resolved(corpus.source, data.batch_tokens)
 
     # Model
     checkpoints = folder / "checkpoints"
@@ -184,7 +184,7 @@ def training_facts(
     trainer: L.Trainer, module: Learner, corpus: Corpus, throughput: Throughput
 ) -> Plain:
     """Returns the part of metrics.json that describes the training."""
-    epochs, initial = trainer.current_epoch, module.hparams.get("start")
+    epochs, init = trainer.current_epoch, module.hparams.get("init_digest")
     return {
         "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "train_reviews": len(corpus.splits["train"]),
@@ -196,7 +196,7 @@ def training_facts(
         "epoch_seconds": throughput.seconds / max(epochs, 1),
         "tokens_per_s": throughput.rate,
         **early_end(trainer),
-        **({"start": initial} if initial else {}),
+        **({"init_digest": init} if init else {}),
     }
 
 

@@ -23,7 +23,7 @@ from lightning.pytorch.loops.progress import _Progress as Progress
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, naming
-from imdbattn.folders.run_folder import finished, results_file
+from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import Losses
 from imdbattn.runs.signals import Signals
@@ -72,9 +72,9 @@ class RunSignals(Signals):
     def describe(self) -> str:
         if rank_zero_only.rank:  # type: ignore[attr-defined]
             return ""
-        has_results = (self.folder / results_file(self.cfg)).exists()
-        is_finished = self.cfg.is_debug or finished(self.folder, self.cfg.test)
-        if self.has_state and has_results and is_finished:
+        is_written = (self.folder / results_file(self.cfg)).exists()
+        is_finished = self.cfg.is_debug or has_results(self.folder, self.cfg.test)
+        if self.has_state and is_written and is_finished:
             return f"stopped {self.place}; the run is finished, its results are written"
         if self.has_state and (self.folder / "checkpoints" / "last.ckpt").exists():
             run = shlex.quote(os.path.relpath(self.folder))
@@ -111,8 +111,8 @@ class ResumeCheckpoint(L.Callback):
         self.fingerprints, self.begin, self.begun = fingerprints, begin, False
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.signals = signals
-        # steps since the processes exchanged their requests
-        self.saved_at, self.steps_since_sync = time.monotonic(), 0
+        self.saved_at = time.monotonic()
+        self.steps_since_sync = 0  # since the processes exchanged their requests
         # of each process: random state, and the sums of this epoch's steps
         self.rank_states: list[dict[str, Any]] = []
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed

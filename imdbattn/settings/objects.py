@@ -15,7 +15,7 @@ from imdbattn.errors import UserError, in_line, naming
 from imdbattn.settings.schema import ClassSettings, Group
 
 TARGET = "_target_"
-Kind = TypeVar("Kind")
+Class = TypeVar("Class")
 
 
 def load(path: str, key: str) -> Any:
@@ -40,7 +40,7 @@ def load(path: str, key: str) -> Any:
     return getattr(loaded, name)
 
 
-def load_class(path: str, key: str, kind: type[Kind]) -> type[Kind]:
+def load_class(path: str, key: str, kind: type[Class]) -> type[Class]:
     """Returns the class that a dotted path names. Raises UserError unless it is a subclass of
     `kind`.
     """

@@ -185,7 +185,7 @@ class Learner(L.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Recorded steps, which the closure makes, have updated the weights."""
+        """Makes a step of the optimizer. Where steps are recorded, the closure makes all of it."""
         if self.recorder is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:
@@ -260,7 +260,7 @@ class Learner(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         with naming("optim"):
-            optimizer = self.make_optimizer(self.parameter_groups(), **self.fused_option())
+            optimizer = self.make_optimizer(self.optimizer_groups(), **self.fused_option())
         batches = self.trainer.estimated_stepping_batches
         if not math.isfinite(batches):
             raise UserError("the learning rate needs a number of steps: set trainer.max_epochs")
@@ -270,7 +270,7 @@ class Learner(L.LightningModule):
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
+    def optimizer_groups(self) -> list[dict[str, Any]]:
         """Returns the groups that the optimizer of the settings is created with."""
         kind = getattr(self.make_optimizer, "func", None)
         with_matrices = isinstance(kind, type) and issubclass(kind, Muon)

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.plans import EvalPlans, TrainPlans
+from imdbattn.data.plans import POOL, EvalPlans, TrainPlans
 from imdbattn.data.ragged import BatchMaker
 
 GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
@@ -114,9 +114,13 @@ class BatchData(L.LightningDataModule):
         batches = BatchMaker(
             self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
         )
-        if count := self.padded_lengths or (GPU_LENGTHS if on_gpu(batches) else None):
+        if count := self.most_lengths(batches):
             batches.limit_lengths(count)
         return batches
+
+    def most_lengths(self, batches: BatchMaker) -> int | None:
+        """Returns the number of different padded lengths of a split; None for any number."""
+        return self.padded_lengths or (GPU_LENGTHS if on_gpu(batches) else None)
 
     def first_epochs(self) -> list[dict[str, Any]]:
         """Returns the options of the batches of each of the first epochs, where they differ from
@@ -128,11 +132,11 @@ class BatchData(L.LightningDataModule):
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
-    def loader(self, batches: BatchMaker, sampler: Any) -> Loader:
+    def loader(self, batches: BatchMaker, plans: Any) -> Loader:
         if overfit := self.overfit():  # the same items in every epoch
-            count = int(overfit if overfit >= 1 else overfit * len(sampler)) or 1
-            sampler = list(islice(sampler, count))
-        return Loader(batches, sampler, GPU_CHUNK if on_gpu(batches) else 1)
+            count = int(overfit if overfit >= 1 else overfit * len(plans)) or 1
+            plans = list(islice(plans, count))
+        return Loader(batches, plans, GPU_CHUNK if on_gpu(batches) else 1)
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning
@@ -146,16 +150,15 @@ class BatchData(L.LightningDataModule):
         """Returns the training batches with these options; their number is `count`, if given."""
         options = {**self.train_options, **options}
         batches = self.batches("train", *self.ranks(), **options)
-        pool: Any = {"pool": None} if "padded_lengths" in batches.options else {}
-        sampler = TrainPlans(
+        plans = TrainPlans(
             batches.lengths_N(),
             self.batch_tokens,
             self.cfg.seed,
             done=self.done,
             count=count,
-            **pool,
+            pool=None if self.most_lengths(batches) else POOL,
         )
-        return self.loader(batches, sampler)
+        return self.loader(batches, plans)
 
     def eval_dataloader(self, split: str) -> Loader:
         """Returns every item of `split` exactly once, over all processes."""

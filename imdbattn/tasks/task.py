@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError, naming
-from imdbattn.settings.objects import Kind, load_class
+from imdbattn.settings.objects import Class, load_class
 from imdbattn.settings.schema import Training, validate_as
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Task:
     starts_model: ClassVar[str] = ""
 
     @classmethod
-    def class_of(cls, name: str, kind: type[Kind]) -> type[Kind]:
+    def class_of(cls, name: str, kind: type[Class]) -> type[Class]:
         """Returns the class that the task names for one of the attributes above.
 
         Raises UserError if it cannot be imported, or is not a subclass of `kind`.

@@ -78,14 +78,14 @@ def from_initial(
     module = kind.new(cfg, corpus, initial)
     if not resumed:
         load_initial(module, initial)
-    module.hparams["start"] = initial.facts["start"]
+    module.hparams["init_digest"] = initial.facts["init_digest"]
     return module
 
 
 def read_initial(cfg: Training, corpus: Corpus) -> Trained:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
-    Among the facts, `start` is a digest of the settings of the run `init`.
+    Among the facts, `init_digest` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
@@ -114,10 +114,10 @@ def read_initial(cfg: Training, corpus: Corpus) -> Trained:
                 f"{run} has another {split} split, and may have trained on this one: use the same"
                 " data"
             )
-    settings = other.dump() | {"init": facts.get("start")}
+    settings = other.dump() | {"init": facts.get("init_digest")}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Trained(weights, {**facts, "start": job_digest(settings)})
+    return Trained(weights, {**facts, "init_digest": job_digest(settings)})
 
 
 def encoder_settings(model: AnyModel) -> Plain:

@@ -146,7 +146,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     module.trainer = type("Trainer", (), {"world_size": 1})()
     module.training_step(batch, 0).backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-    optimizer = module.make_optimizer(module.parameter_groups())
+    optimizer = module.make_optimizer(module.optimizer_groups())
     for _ in range(2):  # the first step creates the optimizer's state
         optimizer.step()
 

@@ -292,7 +292,9 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     )
     write_run(tmp_path / "c", "residual", **common)
     for seed in (1, 2):
-        write_run(tmp_path / f"d{seed}", "residual", seed, metrics={"start": "3a0d2e"}, **common)
+        write_run(
+            tmp_path / f"d{seed}", "residual", seed, metrics={"init_digest": "3a0d2e"}, **common
+        )
     assert labels_of(quick(tmp_path)) == [
         "mean",
         "residual",
@@ -314,7 +316,7 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
     assert len(set(others)) == 2
 
 
-@pytest.mark.parametrize("fact", ["train_fingerprint", "vectors", "start", "val_fingerprint"])
+@pytest.mark.parametrize("fact", ["train_fingerprint", "vectors", "init_digest", "val_fingerprint"])
 def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_path, fact):
     for seed, value in enumerate(["a", "a", "b"]):
         write_run(tmp_path / str(seed), seed=seed, metrics={fact: value})

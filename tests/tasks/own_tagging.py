@@ -92,7 +92,7 @@ class StringData(BatchData):
         facts = {"items": "tagged strings"}
         return Corpus(
             splits=splits,
-            items="tagged strings",
+            items_name="tagged strings",
             source="strings",
             source_key="strings",
             test_set="random strings",

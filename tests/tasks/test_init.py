@@ -45,7 +45,7 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     assert "val_loss" in scores
     assert {name: found[name] for name in scores} == {name: expected[name] for name in scores}
     (tmp_path / "metrics.json").unlink()
-    assert fit(cfg, tmp_path, resume=True)["start"] == found["start"]
+    assert fit(cfg, tmp_path, resume=True)["init_digest"] == found["init_digest"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class MaskedWordData(ReviewData):
     def read(cfg: ReviewSettings) -> ReviewCorpus:
         corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
-        corpus = replace(corpus, items="masked words", facts=facts)
+        corpus = replace(corpus, items_name="masked words", facts=facts)
         return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
 
 

@@ -161,4 +161,4 @@ class Seq2SeqModule(Learner):
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
         references = [split.references[item] for item in items_N.tolist()]
         columns = (items_N, lengths_N, symbols_N, losses_N, log_probability_N)
-        return Seq2SeqScores(*columns, texts, references, data.corpus.items == "sentences")
+        return Seq2SeqScores(*columns, texts, references, data.corpus.items_name == "sentences")
