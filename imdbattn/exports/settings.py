@@ -3,12 +3,12 @@
 from typing import Literal
 
 from imdbattn.settings.command_settings import OfRun
-from imdbattn.settings.schema import Text
+from imdbattn.settings.schema import Flag, Text
 
 
 class Export(OfRun):
     out: Text
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
-    graph: bool
-    onnx: bool
+    graph: Flag
+    onnx: Flag

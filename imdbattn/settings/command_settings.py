@@ -13,6 +13,7 @@ from imdbattn.settings.schema import (
     ClassSettings,
     Count,
     Errors,
+    Flag,
     GloveSource,
     Group,
     Lengths,
@@ -63,7 +64,7 @@ class Predict(OfRun):
     column: Text | None = None
     keep: Text | list[Text] | None = None
     out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
-    explain: bool
+    explain: Flag
     beams: Annotated[Count, Field(le=100)]
     length_penalty: Annotated[Amount, Field(le=10)]
 

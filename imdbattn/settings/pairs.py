@@ -10,6 +10,7 @@ from imdbattn.settings.schema import (
     ClassSettings,
     Count,
     Files,
+    Flag,
     Group,
     Lengths,
     Natural,
@@ -45,7 +46,7 @@ class TranslationData(Files):
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
-    lower: bool
+    lower: Flag
     min_frequency: Count
     tokenizer: SideTokenizer | Annotated[list[SideTokenizer], Field(min_length=2, max_length=2)] = (
         "words"

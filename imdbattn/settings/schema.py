@@ -4,10 +4,12 @@ A command receives an object of its class, and so does everything that it calls.
 `--help`, because pydantic is slow to import.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import NAME, Plain, absolute, as_text, variant
@@ -46,23 +48,37 @@ class Group(BaseModel):
         """Returns the settings that were given as nested dicts and lists, for a file or a digest:
         1 is not 1.0.
         """
-        return self.model_dump(exclude_unset=True)
+        # no warning of an integer where any number may stand
+        return self.model_dump(exclude_unset=True, warnings=False)
 
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
-# An integer where any number may stand remains one: digests are those of the settings as typed.
-Number = float | int
+
+def read_text(value: object, check: Callable[[object], Any]) -> object:
+    """Returns a number, or true or false, which may be given as text, as ${oc.env:SEED} gives it.
+    An integer remains one where any number may stand.
+    """
+    if isinstance(value, str):
+        with suppress(ValueError):  # which `check` refuses
+            value = json.loads(value.lower())
+    checked = check(value)
+    return value if type(value) is int else checked
+
+
+FromText = WrapValidator(read_text)
+Flag = Annotated[bool, FromText]
+Number = Annotated[float, FromText]
 Text = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Amount = Annotated[Number, Field(ge=0)]
-Positive = Annotated[Number, Field(gt=0)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-InnerShare = Annotated[Number, Field(gt=0, lt=1)]
-DropShare = Annotated[Number, Field(ge=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-Several = Annotated[int, Field(ge=2)]
+Count = Annotated[int, Field(ge=1), FromText]
+Natural = Annotated[int, Field(ge=0), FromText]
+Amount = Annotated[float, Field(ge=0), FromText]
+Positive = Annotated[float, Field(gt=0), FromText]
+Share = Annotated[float, Field(ge=0, le=1), FromText]
+InnerShare = Annotated[float, Field(gt=0, lt=1), FromText]
+DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
+Several = Annotated[int, Field(ge=2), FromText]
 Errors = Literal["strict", "replace"]
 # a custom function, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
@@ -92,8 +108,8 @@ class AnyModel(Group):
 
 
 class EmbeddingSettings(Group):
-    trainable: bool
-    standardize: bool
+    trainable: Flag
+    standardize: Flag
     mixout: DropShare
 
 
@@ -257,7 +273,7 @@ class TrainerSettings(ClassSettings):
     limit_train_batches: Positive | None = None
     limit_val_batches: Positive | None = None
     limit_test_batches: Positive | None = None
-    enable_progress_bar: bool = True
+    enable_progress_bar: Flag = True
 
     def check(self) -> None:
         for name, instead in OURS.items():
@@ -280,15 +296,15 @@ class Training(Group):
     model: AnyModel
     seed: Seed
     threads: Annotated[Count, Field(le=1024)] | None
-    record_steps: Literal["auto"] | bool
-    test: bool
+    record_steps: Literal["auto"] | Flag
+    test: Flag
     optim: Optimizer
     embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
     init: Text | None
     label_smoothing: Share
-    pictures: bool
+    pictures: Flag
     attention_reviews: Natural
     resume: Text | None
     trust: Trust

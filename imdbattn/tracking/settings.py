@@ -1,6 +1,6 @@
 """The settings of imdbattn.dashboard, conf/dashboard.yaml."""
 
-from imdbattn.settings.schema import Group, Text
+from imdbattn.settings.schema import Flag, Group, Text
 
 
 class Dashboard(Group):
@@ -8,5 +8,5 @@ class Dashboard(Group):
     project: Text
     group: Text | None
     by: Text
-    dry_run: bool
+    dry_run: Flag
     out: Text

@@ -174,10 +174,10 @@ REPEATED += ("output_subdir: null", "_target_: lightning.Trainer")  # which anot
 
 def test_numbers_and_switches_may_come_from_the_environment(settings, monkeypatch):
     monkeypatch.setenv("IMDBATTN_LR", "2e-3")
-    words = ["optim.lr='${oc.decode:${oc.env:IMDBATTN_LR}}'"]
-    read = settings("model=mean", *words, "pictures='${oc.decode:${oc.env:IMDBATTN_NO,false}}'")
-    assert (read.optim.lr, read.pictures) == (0.002, False)
-    typed = settings("model=mean", "optim.lr=2e-3", "pictures=false")
+    words = ["optim.lr=${oc.env:IMDBATTN_LR}", "seed='2'", "pictures=${oc.env:IMDBATTN_NO,false}"]
+    read = settings("model=mean", *words)
+    assert (read.optim.lr, read.seed, read.pictures) == (0.002, 2, False)
+    typed = settings("model=mean", "optim.lr=2e-3", "seed=2", "pictures=false")
     assert job_digest(read.dump()) == job_digest(typed.dump())
 
 

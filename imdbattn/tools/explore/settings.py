@@ -6,13 +6,13 @@ from pydantic import Field
 
 from imdbattn.report.settings import Folders
 from imdbattn.settings.command_settings import LocalData
-from imdbattn.settings.schema import Count, Group, Natural, Text, Trust
+from imdbattn.settings.schema import Count, Flag, Group, Natural, Text, Trust
 
 
 class Explore(Group):
     runs: Folders
     port: Annotated[Natural, Field(le=65535)]
-    open: bool
+    open: Flag
     out: Text | None
     words: Count | None
     precision: Literal["float32", "float16"]
