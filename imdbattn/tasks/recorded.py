@@ -398,23 +398,25 @@ def count_step(trainer: L.Trainer) -> None:
 
 class RecordSteps(L.Callback):
     """Lets a StepRecorder make the training steps, unless they cannot be recorded; a line of the
-    log says why. Raises UserError then with record_steps=true.
+    log says why. With record_steps=true UserError is raised then, before anything is written.
     """
 
-    def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
+    def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
         setting = module.cfg.record_steps
-        reason = obstacle(trainer, module)
-        if reason is None:
+        self.reason = obstacle(trainer, module)
+        if self.reason and setting is True:
+            raise UserError(f"record_steps=true: {self.reason}")
+        if self.reason and setting == "auto" and trainer.is_global_zero:
+            log.info("Training steps are not recorded: %s", self.reason)
+
+    def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
+        if self.reason is None:
             # Callbacks and methods of the user's see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             own = any(overrides(module, hook, Learner) for hook in hooks)
             one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
-            graphs = CudaGraphs(module.device)
-            module.recorder = StepRecorder(module, graphs, setting is not False, one_by_one)
-        elif setting is True:
-            raise UserError(f"record_steps=true: {reason}")
-        elif setting == "auto" and trainer.is_global_zero:
-            log.info("Training steps are not recorded: %s", reason)
+            graphs, records = CudaGraphs(module.device), module.cfg.record_steps is not False
+            module.recorder = StepRecorder(module, graphs, records, one_by_one)
 
     def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
         module.recorder = None

@@ -198,13 +198,16 @@ class Watches(L.Callback):
         ),
     ],
 )
-def test_steps_that_cannot_be_recorded_are_eager_or_an_error(run, tapes, caplog, overrides, reason):
+def test_steps_that_cannot_be_recorded_are_eager_or_an_error(
+    run, tapes, caplog, tmp_path, overrides, reason
+):
     with caplog.at_level(logging.INFO):
         run("auto", *overrides, "trainer.max_epochs=1")
     assert [reason in line for line in caplog.messages if "not recorded" in line] == [True]
     with pytest.raises(UserError, match=rf"record_steps=true: .*{reason}"):
         run("true", *overrides, "record_steps=true")
     assert not tapes.recorded
+    assert not (tmp_path / "true" / "config.yaml").exists()
 
 
 # --- stopping and resuming ------------------------------------------------------------------------
