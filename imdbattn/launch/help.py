@@ -31,7 +31,8 @@ def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Seq
     # Hydra exits after its help
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         run_hydra()
-    print(commented(printed.getvalue(), config_name, choices))
+    # flushed, so that a reader who has ended is noticed here and not at the exit of Python
+    print(commented(printed.getvalue(), config_name, choices), flush=True)
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:

@@ -80,7 +80,9 @@ def test_a_command_ends_without_a_message_when_its_reader_has_ended():
     os.close(reader)
     with os.fdopen(writer) as stdout:
         command = [sys.executable, "-m", "imdbattn.compare", "--help"]
+        # Python buffers what it prints, as it does unless it is told otherwise
+        environment = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
         done = subprocess.run(
-            command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, env=environment
         )
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
