@@ -13,11 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import uvicorn
-from starlette.testclient import TestClient
+import pytest
 
 from imdbattn.tools.explore.runs import Runs
-from imdbattn.tools.explore.server import make_app
 from imdbattn.tools.explore.settings import Explore
 
 TOKEN = "secret"
@@ -43,9 +41,13 @@ class Page:
     """Sends requests with the token to a server of these runs, as a browser does."""
 
     def __init__(self, cfg: Explore):
+        client = pytest.importorskip("starlette.testclient")
+        from imdbattn.tools.explore.server import make_app
+
         self.runs = Runs(cfg.runs, cfg)
         address = f"http://127.0.0.1:8765/{TOKEN}/"
-        self.client = TestClient(make_app(self.runs, TOKEN), address, raise_server_exceptions=False)
+        app = make_app(self.runs, TOKEN)
+        self.client = client.TestClient(app, address, raise_server_exceptions=False)
 
     def run(self, label: str) -> str:
         """The id of a run."""
@@ -88,6 +90,9 @@ class Server:
     """Serves a page from a thread of this process, so that tests can compare with its models."""
 
     def __init__(self, page: Any):
+        uvicorn = pytest.importorskip("uvicorn")
+        from imdbattn.tools.explore.server import make_app
+
         self.page, self.opened = page, socket.socket()
         self.opened.bind(("127.0.0.1", 0))
         self.opened.listen()

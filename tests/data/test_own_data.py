@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sklearn.metrics import confusion_matrix, f1_score, recall_score
 
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
@@ -80,16 +79,20 @@ def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
     )
 )
 def test_scores_of_classes_equal_those_of_scikit_learn(pairs):
+    metrics = pytest.importorskip("sklearn.metrics")
     labels_N, predicted_N = np.array(pairs).T
     classes = [*range(5)]
     found = details(confusion(labels_N, predicted_N, 5))
-    assert found["confusion"] == confusion_matrix(labels_N, predicted_N, labels=classes).tolist()
+    assert (
+        found["confusion"]
+        == metrics.confusion_matrix(labels_N, predicted_N, labels=classes).tolist()
+    )
     assert found["macro_f1"] == pytest.approx(
-        f1_score(labels_N, predicted_N, average="macro", zero_division=0)
+        metrics.f1_score(labels_N, predicted_N, average="macro", zero_division=0)
     )
     for name, score, known in (
-        ("f1", f1_score, {*labels_N, *predicted_N}),
-        ("recall", recall_score, {*labels_N}),
+        ("f1", metrics.f1_score, {*labels_N, *predicted_N}),
+        ("recall", metrics.recall_score, {*labels_N}),
     ):
         theirs = score(labels_N, predicted_N, labels=classes, average=None, zero_division=0)
         assert found[name] == [pytest.approx(theirs[c]) if c in known else None for c in classes]

@@ -5,10 +5,12 @@ allowed.
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks import METADATA, NOTEBOOKS, execute
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("nbclient")
+
+from tests.notebooks import METADATA, NOTEBOOKS, execute  # noqa: E402
 
 UNWANTED = {
     "absolute path": r"(?:^|[\s'\"=(>])/\w[\w.-]*/[\w.-]+",
@@ -20,7 +22,7 @@ UNWANTED = {
 notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def text_of(output: nbformat.NotebookNode) -> str:
+def text_of(output: dict) -> str:
     """All text and HTML of an output, without the images in it."""
     data = output.get("data", {})
     kept = [
@@ -30,7 +32,7 @@ def text_of(output: nbformat.NotebookNode) -> str:
     return re.sub(r"data:image/[^\"]+", "", "\n".join(kept))
 
 
-def problems(notebook: nbformat.NotebookNode) -> list[str]:
+def problems(notebook: dict) -> list[str]:
     """What would disturb a reader of the file."""
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

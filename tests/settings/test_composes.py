@@ -56,8 +56,9 @@ def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
     "launcher", [file.stem for file in FILES if file.parent.name == "launcher"]
 )
 def test_every_launcher_composes(launcher):
-    if launcher == "ray_cluster":  # the extra ray lives in an environment of its own
-        pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    plugins = {"ray_cluster": "hydra_ray_launcher", "slurm": "hydra_submitit_launcher"}
+    if launcher in plugins:
+        pytest.importorskip(f"hydra_plugins.{plugins[launcher]}")
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         found = compose(
             "train", [f"hydra/launcher={launcher}"], return_hydra_config=True

@@ -21,9 +21,11 @@ import torch
 
 import imdbattn
 from imdbattn.nn import Mask, padding_mask, sinusoids
-from imdbattn.tools.explore.server import HEADERS
 from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from tests.processes import started_command
+
+pytest.importorskip("uvicorn")
+HEADERS = pytest.importorskip("imdbattn.tools.explore.server").HEADERS  # which needs starlette
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from imdbattn.settings.keys import defaults
 from tests.commands import run_process
 from tests.processes import environment, processes_about, started, wait_for
 
+pytest.importorskip("optuna")
+
 WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]
 WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
 

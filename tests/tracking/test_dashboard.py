@@ -27,6 +27,7 @@ NOBODY = {"WANDB_API_KEY": None, "NETRC": "/nowhere", "WANDB_BASE_URL": None}
 @pytest.fixture(scope="module")
 def written(shell, tmp_path_factory) -> dict:
     """What `dry_run=true` writes, by a user without an account."""
+    pytest.importorskip("wandb_workspaces")
     folder = tmp_path_factory.mktemp("a, folder")
     arguments = (
         "dry_run=true",
