@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
-from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.errors import remove_empty
@@ -104,7 +103,7 @@ def train(
             end = stopped
         else:
             log_results(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(Run(run_folder).recorded)}
+            packages = {package for *_, package in untrusted(valid.dump())}
             return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
         finally:
             if fresh and run_folder.exists():

@@ -37,6 +37,7 @@ from imdbattn.report.finished_runs import (
     join_folds,
     mean_over_runs,
     skip,
+    values_of,
 )
 from imdbattn.report.settings import Compare
 from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
@@ -308,8 +309,8 @@ def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.nd
 
 def over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
     """Returns the spread of a value of metrics.json; None where a run does not have it."""
-    values = [run.metrics[name] for run in runs if run.metrics.get(name) is not None]
-    return spread(values) if len(values) == len(runs) else None
+    values = values_of(runs, name)
+    return spread(values) if values else None
 
 
 def paths_of(runs: Sequence[FinishedRun]) -> list[str]:

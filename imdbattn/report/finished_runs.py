@@ -336,10 +336,15 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     return replace(first, metrics=metrics, curves=mean_curves(runs), folds=runs)
 
 
-def mean_over_runs(runs: Sequence[FinishedRun], name: str) -> float | None:
-    """Returns the mean of a value of metrics.json; None where a run does not have it."""
+def values_of(runs: Sequence[FinishedRun], name: str) -> list[float]:
+    """Returns a value of metrics.json for each run; none where a run does not have it."""
     values = [run.metrics[name] for run in runs if run.metrics.get(name) is not None]
-    return mean(values) if len(values) == len(runs) else None
+    return values if len(values) == len(runs) else []
+
+
+def mean_over_runs(runs: Sequence[FinishedRun], name: str) -> float | None:
+    values = values_of(runs, name)
+    return mean(values) if values else None
 
 
 def mean_curves(runs: Sequence[FinishedRun]) -> Curves:

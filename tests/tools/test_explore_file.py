@@ -288,7 +288,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     predictor = entry.predictor
     monkeypatch.setitem(predictor.facts, "labels", [html, "pos"])
     review = {"row": 0, "text": html, "label": html}
-    monkeypatch.setattr(onefile, "test_reviews", lambda run: [review])
+    monkeypatch.setattr(onefile, "test_reviews", lambda run, own: [review])
     bad = onefile.PageModel(html, predictor, entry.metrics, entry.run)
     onefile.write_explorer([bad], tmp_path / "page.html", words=None)
     source = (tmp_path / "page.html").read_text("utf-8")

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same, show
-from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.tables import Table, Variant
 
 Names = dict[str, Any]  # what the expressions of a table use
@@ -63,14 +62,15 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
-    examples: the inputs of each result by their description. keep: what of a result the formula
-    defines. is_known: whether one of the right bindings must be that of the part. In the steps,
-    found is the result itself.
+    name, change: of the part. examples: the inputs of each result by their description. keep: what
+    of a result the formula defines. is_known: whether one of the right bindings must be that of the
+    part. In the steps, found is the result itself.
     """
 
     def __init__(
         self,
-        part: Part,
+        name: str,
+        change: Callable[[str, Table], str],
         table: Table,
         results: list[Tensor],
         bindings: Iterable[Binding],
@@ -78,8 +78,9 @@ class Comparison:
         keep: Call = whole,
         is_known: bool = True,
     ) -> None:
-        self.part, self.table, self.results, self.keep = part, table, results, keep
-        self.bindings, self.examples, self.is_known = list(bindings), examples, is_known
+        self.name, self.change, self.table = name, change, table
+        self.results, self.keep, self.is_known = results, keep, is_known
+        self.bindings, self.examples = list(bindings), examples
         self.rights = [one.names for one in self.bindings if one.finding == RIGHT]
         self.usual = [b.names for b in self.bindings if b.finding == RIGHT and b.is_usual]
 
@@ -106,8 +107,8 @@ class Comparison:
     def differs(self, other: str, names: Call) -> Mistake:
         found = [one for one in self.differences({}, names) if one[2] is not None]
         text, y, z = min(found, key=lambda one: one[1].numel())
-        change = self.part.change("", self.table)
-        values = {"other": other, "text": text, "part": self.part.name, "fix": change}
+        change = self.change("", self.table)
+        values = {"other": other, "text": text, "part": self.name, "fix": change}
         return mistake("differs-from-reference", y, z, **values)
 
     def example(self, names: Call) -> str:
@@ -148,7 +149,7 @@ class Comparison:
         if finding == NOTE:
             return NotChecked(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
-        change = self.part.change(finding, self.table)
+        change = self.change(finding, self.table)
         return Mistake(finding, sentence, self.example(right), change)
 
     @torch.no_grad()

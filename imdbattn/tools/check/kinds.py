@@ -101,7 +101,9 @@ class FormulaKind(Kind):
         bindings, is_known = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
         keep = words_only if is_of_words else whole
-        return Comparison(part, TABLES[self.name], results, bindings, examples, keep, is_known)
+        return Comparison(
+            part.name, part.change, TABLES[self.name], results, bindings, examples, keep, is_known
+        )
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
         y = call(part, net, *given)

@@ -53,7 +53,7 @@ def difference(
     mistake does.
     """
     bindings = [Binding(lambda one=one: one) for one in names]
-    comparison = Comparison(part, TABLES[table], [result], bindings, {text: ()})
+    comparison = Comparison(part.name, part.change, TABLES[table], [result], bindings, {text: ()})
     if comparison.is_right():
         return None
     if named := comparison.named():
@@ -222,7 +222,7 @@ def added_positions(part: Part) -> None:
     seen = [
         results[0] - x[0]
         for module, x, results in module_calls(part, net, *given)
-        if module in named_so and [y.shape for y in results] == [y.shape for y in x[:1]]
+        if module in named_so and x and len(results) == 1 and results[0].shape == x[0].shape
     ]
     may_be_without = any(re.search("pos|pe(_|$)", k) for k in parameters_of(part.make))
     if named_so and not seen and not may_be_without:

@@ -227,9 +227,9 @@ def exchanges_masks(entry: Entry, thing: Any) -> bool:
     """Returns whether it is called with lengths instead of the mask of the signature, or the other
     way round.
     """
-    texts = entry.signature, " ".join(arguments_named(thing))
-    asked, given = ([word for word in ("len", "mask") if word in text] for text in texts)
-    return len(given) == 1 and bool(asked) and given[0] not in asked
+    given = [word for word in ("len", "mask") if word in " ".join(arguments_named(thing))]
+    asked = "len" in entry.signature or "mask" in entry.signature
+    return asked and len(given) == 1 and given[0] not in entry.signature
 
 
 def arguments_named(thing: Any, method: str = "forward") -> set[str]:

@@ -24,7 +24,7 @@ from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.exports.vectors import training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
-from imdbattn.report.finished_runs import FinishedRun, grouped
+from imdbattn.report.finished_runs import FinishedRun, SplitPredictions, grouped
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
@@ -61,11 +61,8 @@ class PageModel:
             raise UserError(f"{self.name}: {error}") from error
 
 
-def test_reviews(run: FinishedRun | None) -> list[dict[str, Any]]:
-    """Returns row (in the source), text and label of all test reviews; [] if there is none."""
-    if run is None or not run.has("test"):
-        return []
-    own = run.predictions("test")
+def test_reviews(run: FinishedRun, own: SplitPredictions) -> list[dict[str, Any]]:
+    """Returns row (in the source), text and label of all test reviews. own: their predictions."""
     texts = run.texts("test", own.rows_N)
     labels = [run.labels[label] for label in own.labels_N]
     columns = zip(own.rows_N.tolist(), texts, labels, strict=True)
@@ -162,7 +159,9 @@ def packed(
             if number == 0:
                 table = pack.add(torch.tensor(small.glove.vectors), precision)
                 vectors.append({"words": "\n".join(small.glove.words), "table": table})
-            all_reviews = test_reviews(entry.run)
+            all_reviews: list[dict[str, Any]] = []
+            if entry.run is not None and entry.run.has("test"):
+                all_reviews = test_reviews(entry.run, entry.run.predictions("test"))
             fingerprint = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
             step = max(1, len(all_reviews) // reviews) if reviews else 1
             tests.setdefault(fingerprint, all_reviews[::step][:reviews])

@@ -117,7 +117,7 @@ class Reviews(Message):
         assert own.predicted_N is not None
         return {
             "fingerprint": run.fingerprint("test"),
-            "reviews": test_reviews(run),
+            "reviews": test_reviews(run, own),
             "labels": [run.labels[label] for label in own.predicted_N],
             "probabilities": own.confidence_N.tolist(),
         }
