@@ -296,14 +296,14 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
     module.trainer = L.Trainer(
         precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False
     )
-    batches = ReviewData(cfg, corpus).train_dataloader().batches
+    maker = ReviewData(cfg, corpus).train_dataloader().maker
     all_reviews = np.arange(GPU_CHUNK)
     # of different shapes
     plans = [Plan(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU
-        made, count = counted(lambda: batches.make(plans))
+        made, count = counted(lambda: maker.make(plans))
         batch = made[0]
 
         def in_precision(work: Callable[..., Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Ragged
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 
 
 class PhraseBatch(NamedTuple):
@@ -46,7 +46,7 @@ class RaggedPhrases(Ragged):
         for batch in super().batches(plans, **options):
             starts_B1 = self.offsets[batch.items_B][:, None]
             indices_BT = self.indices(batch.items_B, batch.positions_BT, **cut)
-            word_BT = padding_mask(batch.lengths_B, indices_BT.shape[1])
+            word_BT = sequence_mask(batch.lengths_B, indices_BT.shape[1])
             before_BTW = ids_before(self.ids, indices_BT, starts_B1, self.before)
             before_BTW = before_BTW * word_BT[..., None]
             batches.append(PhraseBatch(*batch, before_BTW, indices_BT * word_BT))

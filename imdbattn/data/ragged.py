@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.plans import Plan
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 
 
 class Batch(NamedTuple):
@@ -128,7 +128,7 @@ class Ragged:
             positions_T = torch.arange(max(longest), device=self.ids.device)
             positions_BT = positions_T.expand(len(index_B), -1)
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
-        word_BT = padding_mask(kept_B, positions_BT.shape[1])
+        word_BT = sequence_mask(kept_B, positions_BT.shape[1])
         positions_BT = positions_BT * word_BT
         # 3. The ids of the tokens.
         tokens_BT = torch.zeros_like(positions_BT)

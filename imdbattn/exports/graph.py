@@ -17,7 +17,7 @@ from imdbattn.data.phrases import PhraseBatch, with_words_before
 from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 # reviews and positions of the batches that are compared
@@ -40,7 +40,7 @@ class Graph(nn.Module):
         tokens_BT: ids, 0 after the end. before_BTW: see data/phrases, for phrases only.
         """
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        positions_BT = places_T * padding_mask(lengths_B, tokens_BT.shape[1])
+        positions_BT = places_T * sequence_mask(lengths_B, tokens_BT.shape[1])
         unused = lengths_B  # labels, items and indices
         batch = Batch(tokens_BT, positions_BT, lengths_B, unused, unused, 0)
         return self.net(batch if before_BTW is None else PhraseBatch(*batch, before_BTW, unused))

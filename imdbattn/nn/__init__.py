@@ -2,12 +2,12 @@
 (docs/own_parts.md).
 
 Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes it of a
-bool mask that is True on words, such as padding_mask(lengths_B, T), as in
+bool mask that is True on words, such as sequence_mask(lengths_B, T), as in
 F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention.
 
 >>> import torch
->>> from imdbattn.nn import Mask, SelfAttention, padding_mask
->>> mask = Mask.of(padding_mask(torch.tensor([9, 4]), 9))  # sequences of 9 and of 4 words
+>>> from imdbattn.nn import Mask, SelfAttention, sequence_mask
+>>> mask = Mask.of(sequence_mask(torch.tensor([9, 4]), 9))  # sequences of 9 and of 4 words
 >>> SelfAttention(64, heads=4)(torch.randn(2, 9, 64), mask).shape
 torch.Size([2, 9, 64])
 """
@@ -39,7 +39,7 @@ from imdbattn.nn.scores import (
     ScaledDot,
     Score,
     masked_softmax,
-    padding_mask,
+    sequence_mask,
 )
 
 if TYPE_CHECKING:

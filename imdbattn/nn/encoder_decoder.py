@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from imdbattn.nn.scores import MakeScore, masked_softmax, padding_mask
+from imdbattn.nn.scores import MakeScore, masked_softmax, sequence_mask
 
 PAD, BOS, EOS = 0, 1, 2  # ids of padding, beginning and end of sequence; as in data/vocabulary
 NEVER = slice(0, EOS)  # PAD and BOS are never predicted
@@ -73,7 +73,7 @@ class Encoder(nn.Module):
             outputs_SBH, _ = self.net(embedded_SBE)
             last_1B1 = (lengths_B - 1)[None, :, None]
             state = outputs_SBH.gather(0, last_1B1.expand(1, -1, outputs_SBH.shape[2]))
-            is_symbol_BS = padding_mask(lengths_B, source_BS.shape[1])
+            is_symbol_BS = sequence_mask(lengths_B, source_BS.shape[1])
             outputs_SBH = outputs_SBH * is_symbol_BS.T[..., None]
         else:  # packed: the state is that of the last symbol, and padding is never read
             packed = pack_padded_sequence(embedded_SBE, lengths_B.cpu(), enforce_sorted=False)
@@ -117,7 +117,9 @@ class Decoder(nn.Module):
         if self.score is None:
             return State(recurrent, outputs_BSH)
         outputs_BSH = outputs_BSH.contiguous()  # every step reads it
-        mask_B1S = None if lengths_B is None else padding_mask(lengths_B, len(outputs_SBH))[:, None]
+        mask_B1S = None
+        if lengths_B is not None:
+            mask_B1S = sequence_mask(lengths_B, len(outputs_SBH))[:, None]
         return State(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:

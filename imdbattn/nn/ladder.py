@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.fast import attention as fast_attention
-from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, padding_mask
+from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, sequence_mask
 
 Make = Callable[[int], nn.Module]  # called with a number, mostly the width D, returns a part
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
@@ -330,7 +330,7 @@ class Classifier(nn.Module):
         """Embedded words (B, T, E) -> the input of the pooling."""
         # An empty review is treated as one <pad>, a zero vector: its output is finite and
         # independent of padding.
-        mask = Mask(padding_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
+        mask = Mask(sequence_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:
             x_BTD = self.context(x_BTD, mask, batch)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from imdbattn.nn.fast import additive_score as fast_additive_score
 
 
-def padding_mask(lengths_B: Tensor, size: int) -> Tensor:
+def sequence_mask(lengths_B: Tensor, size: int) -> Tensor:
     """Returns (B, size) bool, True on the first `lengths_B` positions."""
     return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 
 
 @contextmanager
@@ -75,7 +75,7 @@ class Attended(NamedTuple):
         queries, keys = weights_BHQK.shape[-2:]
         keys_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>
         ends_B = torch.ones_like(keys_B) if queries == 1 else keys_B
-        return cls(weights_BHQK, padding_mask(ends_B, queries), keys_B)
+        return cls(weights_BHQK, sequence_mask(ends_B, queries), keys_B)
 
     def entropy(self) -> Tensor:
         """Returns the entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0

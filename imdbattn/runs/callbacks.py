@@ -229,13 +229,13 @@ class AttentionEntropy(L.Callback):
 
 def fixed_batches(data: BatchData, count: int) -> list[object]:
     """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
-    batches = data.batches("validation")
-    lengths_N = batches.lengths_N()
+    maker = data.batch_maker("validation")
+    lengths_N = maker.lengths_N()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
-    size = ON_GPU if on_gpu(batches) else REVIEWS_PER_BATCH
+    size = ON_GPU if on_gpu(maker) else REVIEWS_PER_BATCH
     starts = range(0, len(items_N), size)
-    return [batches.of_items(items_N[start : start + size]) for start in starts]
+    return [maker.of_items(items_N[start : start + size]) for start in starts]
 
 
 @torch.no_grad()

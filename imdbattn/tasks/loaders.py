@@ -21,9 +21,9 @@ GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMD
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
-def on_gpu(batches: BatchMaker) -> bool:
-    """Returns whether these batches are made on a GPU, several together."""
-    return getattr(batches.split, "is_cuda", False)
+def on_gpu(maker: BatchMaker) -> bool:
+    """Returns whether it makes its batches on a GPU, several together."""
+    return getattr(maker.split, "is_cuda", False)
 
 
 class Loader:
@@ -36,8 +36,8 @@ class Loader:
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, batches: BatchMaker, sampler: Any, together: int):
-        self.batches, self.sampler, self.together = batches, sampler, together
+    def __init__(self, maker: BatchMaker, sampler: Any, together: int):
+        self.maker, self.sampler, self.together = maker, sampler, together
         self.made: deque[Any] = deque()  # batches made together with the last one
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         plans = iter(self.sampler)
         while chunk := list(islice(plans, self.together)):
-            self.made = deque(self.batches.make(chunk))
+            self.made = deque(self.maker.make(chunk))
             while self.made:
                 yield self.made.popleft()
 
@@ -106,21 +106,23 @@ class BatchData(L.LightningDataModule):
             return 0
         return self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
 
-    def batches(self, split: str, *ranks: int, **options: Any) -> BatchMaker:
-        """Returns the batches of a split, on the training device; their padded lengths are few if
-        this module limits them.
+    def items(self, split: str) -> Any:
+        """Returns the items of a split, from which its batches are made."""
+        return self.corpus.splits[split]
+
+    def batch_maker(self, split: str, *ranks: int, **options: Any) -> BatchMaker:
+        """Returns what makes the batches of a split, on the training device; their padded lengths
+        are few if this module limits them.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        batches = BatchMaker(
-            self.corpus.splits[split].to(device), *ranks, **{**self.options, **options}
-        )
-        if count := self.most_lengths(batches):
-            batches.limit_lengths(count)
-        return batches
+        maker = BatchMaker(self.items(split).to(device), *ranks, **{**self.options, **options})
+        if count := self.most_lengths(maker):
+            maker.limit_lengths(count)
+        return maker
 
-    def most_lengths(self, batches: BatchMaker) -> int | None:
+    def most_lengths(self, maker: BatchMaker) -> int | None:
         """Returns the number of different padded lengths of a split; None for any number."""
-        return self.padded_lengths or (GPU_LENGTHS if on_gpu(batches) else None)
+        return self.padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
 
     def first_epochs(self) -> list[dict[str, Any]]:
         """Returns the options of the batches of each of the first epochs, where they differ from
@@ -132,11 +134,11 @@ class BatchData(L.LightningDataModule):
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
-    def loader(self, batches: BatchMaker, plans: Any) -> Loader:
+    def loader(self, maker: BatchMaker, plans: Any) -> Loader:
         if overfit := self.overfit():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(plans)) or 1
             plans = list(islice(plans, count))
-        return Loader(batches, plans, GPU_CHUNK if on_gpu(batches) else 1)
+        return Loader(maker, plans, GPU_CHUNK if on_gpu(maker) else 1)
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning
@@ -149,24 +151,21 @@ class BatchData(L.LightningDataModule):
     def train_loader(self, count: int | None = None, **options: Any) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
         options = {**self.train_options, **options}
-        batches = self.batches("train", *self.ranks(), **options)
+        maker = self.batch_maker("train", *self.ranks(), **options)
         plans = TrainPlans(
-            batches.lengths_N(),
+            maker.lengths_N(),
             self.batch_tokens,
             self.cfg.seed,
             done=self.done,
             count=count,
-            pool=None if self.most_lengths(batches) else POOL,
+            pool=None if self.most_lengths(maker) else POOL,
         )
-        return self.loader(batches, plans)
+        return self.loader(maker, plans)
 
     def eval_dataloader(self, split: str) -> Loader:
         """Returns every item of `split` exactly once, over all processes."""
-        batches = self.batches(split)
-        return self.loader(
-            batches,
-            EvalPlans(batches.lengths_N(), self.cfg.data.eval_batch_tokens, *self.ranks()),
-        )
+        maker, budget = self.batch_maker(split), self.cfg.data.eval_batch_tokens
+        return self.loader(maker, EvalPlans(maker.lengths_N(), budget, *self.ranks()))
 
     def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")

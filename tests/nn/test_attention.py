@@ -9,7 +9,7 @@ from torch import nn
 
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Mask, SelfAttention
-from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, padding_mask
+from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, sequence_mask
 from imdbattn.nn.watch import rollout, watch
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
@@ -24,7 +24,7 @@ def formula(attention, query, key, value, *more):
 def test_worked_values_of_the_exercise(score):
     query, key = torch.ones(2, 1, 2), torch.ones(2, 10, 2)
     value = torch.arange(40.0).reshape(1, 10, 4).repeat(2, 1, 1)
-    mask = padding_mask(torch.tensor([2, 6]), 10)[:, None]
+    mask = sequence_mask(torch.tensor([2, 6]), 10)[:, None]
     weights = Attention(score).attention_weights(query, key, value, mask)
     for output in (Attention(score)(query, key, value, mask), weights @ value):
         torch.testing.assert_close(output, torch.tensor([[[2.0, 3, 4, 5]], [[10.0, 11, 12, 13]]]))
@@ -41,7 +41,7 @@ def test_scaled_dot_equals_the_kernel_of_torch(seed, batch, queries, keys, width
     torch.manual_seed(seed)
     q, k = torch.randn(batch, queries, width), torch.randn(batch, keys, width)
     v = torch.randn(batch, keys, 3)
-    mask = padding_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
+    mask = sequence_mask(torch.randint(1, keys + 1, (batch,)), keys)[:, None]
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     attention = Attention(ScaledDot(width, width))
     torch.testing.assert_close(attention(q, k, v, mask), expected)
@@ -54,7 +54,7 @@ def test_products_of_additional_columns_are_added_to_the_scores(score, more):
     torch.manual_seed(0)
     attention = Attention(score(6, 6))
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6)
-    mask = padding_mask(torch.tensor([5, 2]), 5)[:, None, None]
+    mask = sequence_mask(torch.tensor([5, 2]), 5)[:, None, None]
     # keys shared by all heads
     more_query, more_key = torch.randn(2, 3, 4, more), torch.randn(2, 1, 5, more)
     added = torch.einsum("bhqw,bkw->bhqk", more_query, more_key.squeeze(1))
@@ -87,7 +87,7 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
         theirs.out_proj.weight.copy_(torch.eye(8))
         theirs.out_proj.bias.zero_()
-    x, mask = torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 3, 1]), 6)
+    x, mask = torch.randn(3, 6, 8), sequence_mask(torch.tensor([6, 3, 1]), 6)
     expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
     with watch(ours) as weights:
         torch.testing.assert_close(ours(x, Mask.of(mask)), expected)
@@ -102,7 +102,7 @@ def test_projected_attention_equals_multihead_attention_and_folds_into_the_next_
         theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
     theirs.out_proj.load_state_dict(output.state_dict())
-    x, mask = torch.randn(3, 6, 10), padding_mask(torch.tensor([6, 3, 1]), 6)
+    x, mask = torch.randn(3, 6, 10), sequence_mask(torch.tensor([6, 3, 1]), 6)
     torch.testing.assert_close(ours(x, Mask.of(mask)), theirs(x, x, x, key_padding_mask=~mask)[0])
     plain, following = SelfAttention(10, heads=5), nn.Linear(10, 10)
     plain.load_state_dict(ours.state_dict(), strict=False)
@@ -115,7 +115,7 @@ def test_each_label_reads_with_its_own_query():
     torch.manual_seed(0)
     pooling, head = LabelQueryPooling(4, classes=3), LabelHead(4, 3)
     nn.init.normal_(pooling.query_CD)
-    x, mask = torch.randn(2, 5, 4), Mask.of(padding_mask(torch.tensor([5, 2]), 5))
+    x, mask = torch.randn(2, 5, 4), Mask.of(sequence_mask(torch.tensor([5, 2]), 5))
     with watch(pooling) as weights:
         logits = head(pooling(x, mask))
     for row, length in enumerate((5, 2)):
@@ -132,7 +132,7 @@ def test_each_label_reads_with_its_own_query():
 def test_a_query_without_keys_gives_zeros_and_finite_gradients(score):
     torch.manual_seed(0)
     attention = Attention(score(4, 4))
-    mask = padding_mask(torch.tensor([0, 2]), 3)[:, None]
+    mask = sequence_mask(torch.tensor([0, 2]), 3)[:, None]
     for call in (attention, lambda *inputs: formula(attention, *inputs)):
         q, k, v = (torch.randn(2, 3, 4, requires_grad=True) for _ in range(3))
         output = call(q, k, v, mask)

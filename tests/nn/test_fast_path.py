@@ -13,7 +13,7 @@ from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import BatchMaker, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
 from imdbattn.tasks import loaders
@@ -87,7 +87,7 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
     q, k, v = (
         torch.randn(5, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (7, 9, 9)
     )
-    mask = padding_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
+    mask = sequence_mask(torch.tensor([9, 4, 1, 8, 9]), 9)[:, None, None]
     found = blocked_attention(q, k, v, mask, 0.3)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)
     torch.testing.assert_close(found, expected)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdbattn import nn
-from imdbattn.nn import padding_mask
+from imdbattn.nn import sequence_mask
 from imdbattn.nn.beyond import attention, context
 
 MODULES_OF_NN = [
@@ -82,7 +82,7 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
     def holds(seed, lengths, left):
         torch.manual_seed(seed)
         module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
-        mask_BT = padding_mask(torch.tensor(lengths), LENGTH)
+        mask_BT = sequence_mask(torch.tensor(lengths), LENGTH)
         mask_BT = mask_BT.flip(1) if left else mask_BT
         together = module(x_BTD, nn.Mask.of(mask_BT))
         for x_TD, mask_T, found in zip(x_BTD, mask_BT, together, strict=True):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
-from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, padding_mask
+from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, sequence_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import AnyModel, Count, Group, Training
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -60,7 +60,7 @@ class Tagger(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, batch: Batch) -> Tensor:
-        mask = Mask.of(padding_mask(batch.lengths_B, batch.tokens_BT.shape[1]))
+        mask = Mask.of(sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1]))
         x_BTD = self.positions(self.letters(batch.tokens_BT), mask)
         return self.head(self.layer(x_BTD, mask))[..., 0]
 
@@ -141,7 +141,7 @@ class TaggingModule(Learner):
         """(B,) the sum of losses of each string, and whether all of its tags are right."""
         logits_BT = self.net(batch)
         tags_BT = tags(batch.tokens_BT)
-        words_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+        words_BT = sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, tags_BT.float(), reduction="none")
         right_B = (((logits_BT > 0) == tags_BT) | ~words_BT).all(1)
         return (losses_BT * words_BT).sum(1), right_B

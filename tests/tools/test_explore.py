@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import imdbattn
-from imdbattn.nn import Mask, padding_mask, sinusoids
+from imdbattn.nn import Mask, sequence_mask, sinusoids
 from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from tests.processes import started_command
 
@@ -73,7 +73,7 @@ def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[flo
     """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words
     are masked.
     """
-    mask_BT = padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+    mask_BT = sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
     if kept_T is not None:
         mask_BT = mask_BT & kept_T
     mask = Mask(mask_BT, batch.positions_BT)
@@ -90,7 +90,7 @@ def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
 
     def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
         predictor = page.runs.predictor(page.run(labels[rung]))
-        batch = predictor.batches([TEXT]).of_items(np.arange(1))
+        batch = predictor.batch_maker([TEXT]).of_items(np.arange(1))
         return page.read(labels[rung], **changes), copy.deepcopy(predictor.net), batch
 
     return get

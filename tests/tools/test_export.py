@@ -108,7 +108,8 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     half = with_vectors(predictor, dtype=torch.float16)
     with torch.no_grad():
         margins = [
-            p.net(p.batches(texts).of_items(np.arange(1))).diff().item() for p in (predictor, half)
+            p.net(p.batch_maker(texts).of_items(np.arange(1))).diff().item()
+            for p in (predictor, half)
         ]
         net.head.bias[1] -= sum(margins) / 2
     assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"

@@ -94,7 +94,7 @@ def test_attention_scores_equal_those_of_explain(settings, trained):
         model = imdbattn.load(trained(rung)[0])
         text = "a good film of a dull story"
         predictor = model.predictor
-        batch = predictor.batches([text]).of_items(np.arange(1))
+        batch = predictor.batch_maker([text]).of_items(np.arange(1))
         shares = [share for *_, share in predictor.explain(text).words]
         assert score("rollout", predictor.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
 

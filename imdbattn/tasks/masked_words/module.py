@@ -15,7 +15,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
-from imdbattn.data.ragged import Batch
+from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.io.files import Trained
 from imdbattn.nn.beyond.masked_words import MaskedWords
@@ -29,14 +29,15 @@ from imdbattn.tasks.reviews.task import ReviewSettings
 class MaskedWordData(ReviewData):
     """Reviews, and the texts of data.extra with or without labels."""
 
-    reads_phrases = False  # phrases need labels
-
     @staticmethod
     def read(cfg: ReviewSettings) -> ReviewCorpus:
         corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)
         return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
+
+    def items(self, split: str) -> Ragged:
+        return self.corpus.splits[split]  # without phrases, which need labels
 
 
 @dataclass(frozen=True)

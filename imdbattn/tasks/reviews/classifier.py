@@ -7,7 +7,7 @@ vectors are trained, M words of the training reviews, F log-count ratios of a wo
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,20 +36,11 @@ class ReviewData(BatchData):
 
     cfg: ReviewSettings
     corpus: ReviewCorpus
-    reads_phrases = True  # whether the net may have phrases
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.padded_lengths = self.cfg.data.padded_lengths
         self.options = batch_options(self.cfg.data)
-        if self.reads_phrases and (phrases := self.cfg.model.phrases):
-            from imdbattn.data.phrases import with_words_before
-
-            splits: dict[str, Ragged] = {
-                name: with_words_before(split, phrases.longest)
-                for name, split in self.corpus.splits.items()
-            }
-            self.corpus = replace(self.corpus, splits=splits)
         self.train_options = {"word_dropout": self.cfg.data.word_dropout}
 
     @staticmethod
@@ -75,6 +66,14 @@ class ReviewData(BatchData):
             {"max_tokens": min(tokens, limit or tokens)}
             for tokens in self.cfg.data.curriculum or []
         ]
+
+    def items(self, split: str) -> Ragged:
+        reviews, phrases = self.corpus.splits[split], self.cfg.model.phrases
+        if not phrases:
+            return reviews
+        from imdbattn.data.phrases import with_words_before
+
+        return with_words_before(reviews, phrases.longest)
 
     def save_texts(self, split: str, path: Path) -> None:
         link_or_copy(self.corpus.texts(split), path)

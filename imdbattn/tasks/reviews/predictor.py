@@ -109,22 +109,27 @@ class ReviewPredictor(Predictor):
     def warning(self, texts: int, unread: Sequence[str]) -> str:
         return f"{len(unread)} of {texts} reviews have no words; they are labeled anyway"
 
-    def batches(self, texts: Sequence[str], multiple: int = 1) -> BatchMaker:
+    def batch_maker(self, texts: Sequence[str], multiple: int = 1) -> BatchMaker:
+        """Returns what makes batches of texts. multiple: see `Ragged.batches`."""
         ids, offsets, _ = self.tokenizer.encode(texts)
-        return self.batches_of(ids, offsets, multiple)
+        return self.batch_maker_of_ids(ids, offsets, multiple)
 
-    def batches_of(self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1) -> BatchMaker:
-        """Returns the batches of texts that are ids already: text n is ids[offsets[n] : offsets[n +
-        1]].
+    def batch_maker_of_ids(
+        self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1
+    ) -> BatchMaker:
+        """Returns what makes batches of texts that are ids already: text n is
+        ids[offsets[n] : offsets[n + 1]].
         """
         labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
         )
-        return self.batches_of_split(reviews, multiple)
+        return self.batch_maker_of_split(reviews, multiple)
 
-    def batches_of_split(self, reviews: Ragged, multiple: int = 1) -> BatchMaker:
-        """Returns batches as the model reads them, with the words before each word for phrases."""
+    def batch_maker_of_split(self, reviews: Ragged, multiple: int = 1) -> BatchMaker:
+        """Returns what makes batches as the model reads them, with the words before each word for
+        phrases.
+        """
         if self.cfg.model.phrases:
             from imdbattn.data.phrases import with_words_before
 
@@ -147,10 +152,10 @@ class ReviewPredictor(Predictor):
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
         """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
-        batches = self.batches(texts, self.cfg.data.pad_to)
+        maker = self.batch_maker(texts, self.cfg.data.pad_to)
         probabilities_NC = torch.empty(len(texts), len(self.facts["labels"]), dtype=torch.float64)
-        for _, items_B in EvalPlans(batches.lengths_N(), self.cfg.data.eval_batch_tokens):
-            batch = batches.of_items(items_B)
+        for _, items_B in EvalPlans(maker.lengths_N(), self.cfg.data.eval_batch_tokens):
+            batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
         return probabilities_NC
 
@@ -165,7 +170,7 @@ class ReviewPredictor(Predictor):
 
         Raises UserError for a model with a custom part that does not show its attention.
         """
-        batch = self.batches([text]).of_items(np.arange(1))
+        batch = self.batch_maker([text]).of_items(np.arange(1))
         places = [(word.start, word.end) for word in self.words_read(text)]
         return self.explain_batch(batch, text, places, detailed)
 

@@ -50,7 +50,7 @@ class Reading:
             self.order_T = np.arange(len(words))
             self.places = [(word.start, word.end) for word in words]
             self.unread = len(predictor.tokenizer.words(text)) - len(words)
-            batches = predictor.batches([text])
+            maker = predictor.batch_maker([text])
         else:
             self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
             names = [text[words[place].start : words[place].end] for place in self.order_T]
@@ -58,8 +58,8 @@ class Reading:
             self.places = places_of(names)
             self.unread = 0
             ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
-            batches = predictor.batches_of(ids, np.array([0, len(ids)]))
-        self.batch = batches.of_items(np.arange(1))
+            maker = predictor.batch_maker_of_ids(ids, np.array([0, len(ids)]))
+        self.batch = maker.of_items(np.arange(1))
         self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
             self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.ragged import Batch, with_positions, with_tensors
 from imdbattn.nn.ladder import Classifier
-from imdbattn.nn.scores import padding_mask
+from imdbattn.nn.scores import sequence_mask
 
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 # the largest share of the words that the search removes without measuring the rest again
@@ -28,7 +28,7 @@ BUDGET = 8_192  # positions of a batch of reviews with one change each
 
 def words_of(batch: Batch) -> Tensor:
     """Returns (B, T) bool, True on words, False on padding."""
-    return padding_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+    return sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
 
 
 def keep(batch: Batch, kept_BT: Tensor) -> Batch:
@@ -40,7 +40,7 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     lengths_B = kept_BT.sum(1)
     size = max([1, *lengths_B.tolist()])
     order_BT = kept_BT.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
-    word_BT = padding_mask(lengths_B, size)
+    word_BT = sequence_mask(lengths_B, size)
 
     def in_order(column: Tensor) -> Tensor:
         order, word = (

@@ -145,7 +145,7 @@ class Subject:
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        self.batches = self.predictor.batches_of_split(self.corpus.splits[cfg.split])
+        self.batches = self.predictor.batch_maker_of_split(self.corpus.splits[cfg.split])
         order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
         self.chosen_N = order_N[: cfg.reviews]
         scores.observe(self.net, self.batches.of_items(self.chosen_N[:1]))  # raises UserError
@@ -278,7 +278,7 @@ class Subject:
         """
         pairs = self.pairs
         every_N = np.arange(len(pairs))
-        batches = self.predictor.batches([pair.original for pair in pairs])
+        batches = self.predictor.batch_maker([pair.original for pair in pairs])
         digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
         options = {**options, "pairs": digest}
         yield Measurement("pairs", options, batches, every_N, self.labeled_pairs)
