@@ -250,7 +250,7 @@ def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
     whole = {"max_tokens": None, "word_dropout": 0.0}
-    data = with_places(data, corpus.source).model_copy(update=whole)
+    data = with_places(data, corpus.source_kind).model_copy(update=whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     fold = (data.fold, data.folds) if data.fold and data.folds else None

@@ -80,10 +80,10 @@ def learner(
     cfg: Any, net: torch.nn.Module, classes: int = 3, ratios_MF: torch.Tensor | None = None
 ) -> ReviewClassifier:
     """The Lightning module around a net. cfg: the settings of a training run."""
-    return ReviewClassifier(net, cfg, facts(classes), ratios_MF=ratios_MF)
+    return ReviewClassifier(net, cfg, metadata(classes), ratios_MF=ratios_MF)
 
 
-def facts(classes: int = 3) -> dict[str, Any]:
+def metadata(classes: int = 3) -> dict[str, Any]:
     """What the checkpoint of such a net contains besides weights."""
     return {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
 

@@ -35,7 +35,7 @@ def search() -> None:
 
 def run_trial(cfg: DictConfig, signals: object) -> None:
     settings = validate(plain_dict(cfg))
-    source = task_of(settings).source(settings.data)
+    source = task_of(settings).find_source(settings.data)
     trial(cfg.hydra.overrides.task, cfg.hydra.runtime.output_dir, source.checksum)
 
 

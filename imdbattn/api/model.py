@@ -90,7 +90,7 @@ class Model:
     @property
     def labels(self) -> list[str]:
         """Names of the classes; empty for an encoder-decoder."""
-        return list(self.predictor.facts.get("labels", ()))
+        return list(self.predictor.metadata.get("labels", ()))
 
     @property
     def net(self) -> nn.Module:

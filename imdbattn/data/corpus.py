@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 15  # version of the cache entries; increment it when `write_entry` changes
+TOKENS_FORMAT = 16  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -67,7 +67,7 @@ class Corpus:
 
     splits: Mapping[str, SplitItems]
     items_name: str = "reviews"  # plural
-    source: str  # such as hub or path: what data.source=auto chose
+    source_kind: str  # such as hub or path: what data.source=auto chose
     # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
     source_key: str
     test_set: str  # its name, for display
@@ -323,7 +323,7 @@ def write_entry(
         )
     meta = {
         "label_names": reviews.label_names,
-        "source": source.kind,
+        "source_kind": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
         "fingerprints": {

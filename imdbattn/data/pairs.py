@@ -187,7 +187,7 @@ def prepare_pairs(
     return PairCorpus(
         splits=splits,
         items_name=items,
-        source=source.kind,
+        source_kind=source.kind,
         source_key=source.checksum,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(with_targets(split)) for name, split in groups.items()},

@@ -128,13 +128,13 @@ def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> Non
 
 
 def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
-    """Writes the settings and the facts of the model and of the export."""
+    """Writes the settings and the metadata of the model and facts about the export."""
     config = {
         "model_type": KIND,
         "format": FORMAT,
         "version": import_module("imdbattn").__version__,  # an import of its API would be a cycle
         "settings": portable(predictor.cfg.dump()),
-        "facts": dict(predictor.facts),
+        "metadata": dict(predictor.metadata),
         "export": facts,
     }
     write_json(folder / EXPORTED, config)
@@ -229,7 +229,7 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         "facts": facts,
         "scores": scores,
         "header": header,
-        "labels": [plain(label) for label in predictor.facts.get("labels", ())],
+        "labels": [plain(label) for label in predictor.metadata.get("labels", ())],
         "dim": predictor.glove.vectors.shape[1] if isinstance(predictor, ReviewPredictor) else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
@@ -251,16 +251,16 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     Raises UserError if a file has changed since it was written, or is of another version.
     """
     folder = expanded(folder)
-    facts = read_config(folder)["facts"]
+    metadata = read_config(folder)["metadata"]
     cfg = settings_of(Run(folder, trust))
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
     kind = task_of(cfg).class_of("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):
-        return kind.load(cfg, Trained(tensors, facts))
+        return kind.load(cfg, Trained(tensors, metadata))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
-    return build(cfg, folder / WEIGHTS, tensors, facts, vectors_VD, words)
+    return build(cfg, folder / WEIGHTS, tensors, metadata, vectors_VD, words)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def with_vectors(
     tensors = net.state_dict()
     words = predictor.glove.words
     vectors_KD = net.embedding.vectors_VD
-    facts = dict(predictor.facts)
+    metadata = dict(predictor.metadata)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words = [words[row - FIRST_WORD] for row in words_K.tolist()]
@@ -139,9 +139,9 @@ def with_vectors(
         if PHRASES in tensors:
             tensors[PHRASES] = renumbered(tensors[PHRASES], rows_K, len(net.embedding.vectors_VD))
         # Ids of the cache are not those of these words.
-        lines = "\n".join([facts["vectors"], *words])
-        facts["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    return build(predictor.cfg, Path(), tensors, facts, vectors_KD.to(dtype).float(), words)
+        lines = "\n".join([metadata["vectors"], *words])
+        metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
+    return build(predictor.cfg, Path(), tensors, metadata, vectors_KD.to(dtype).float(), words)
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
@@ -164,18 +164,18 @@ def build(
     cfg: Any,
     file: Path,
     tensors: Mapping[str, Tensor],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     vectors_VD: Tensor,
     words: list[str],
 ) -> ReviewPredictor:
     """Returns a predictor from the weights of its net.
 
     Args:
-        facts: the facts that a `Learner` stores in its checkpoint.
+        metadata: the metadata that a `Learner` stores in its checkpoint.
         file: the file that messages name.
     """
     # the actual mean and standard deviation are among the weights
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
-    glove = Glove(file.parent, facts["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
+    glove = Glove(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(cfg, Trained(tensors, facts), glove)
+    return ReviewPredictor.load(cfg, Trained(tensors, metadata), glove)

@@ -96,8 +96,8 @@ class Run:
         return self.file
 
     @property
-    def weights(self) -> Trained:
-        """Returns the weights and facts in the checkpoint, on the CPU; read at each call."""
+    def trained(self) -> Trained:
+        """Returns the weights and metadata in the checkpoint, on the CPU; read at each call."""
         return Trained.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------

@@ -217,22 +217,23 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
 # --- checkpoints: the weights of a net, and what it was trained with ------------------------------
 
 Weights = Mapping[str, "Tensor"]  # of a net, by name
-Facts = Mapping[str, Any]  # of a net, see `Learner`
+Metadata = Mapping[str, Any]  # of a net, see `Learner`
 Checkpoint = dict[str, Any]  # the content of a file
 
 
 class Trained(NamedTuple):
-    """The weights in a checkpoint, by their names in the net, and its facts (see `Learner`)."""
+    """The weights in a checkpoint, by their names in the net, and its metadata (see `Learner`)."""
 
     weights: Weights
-    facts: Facts
+    metadata: Metadata
 
     @classmethod
     def of(cls, content: Checkpoint) -> Self:
         """Takes them from the content of a checkpoint."""
-        # Lightning omits facts where there are none
-        state, facts = content["state_dict"], content.get("hyper_parameters", {})
-        return cls({name.removeprefix("net."): state[name] for name in state}, facts)
+        state = content["state_dict"]
+        weights = {name.removeprefix("net."): state[name] for name in state}
+        # Lightning omits the metadata of a net that has none
+        return cls(weights, content.get("hyper_parameters", {}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

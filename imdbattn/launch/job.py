@@ -116,7 +116,7 @@ def resumable(folder: Path, settings: Training) -> bool:
 
 def on_current_data(folder: Path, settings: Training) -> bool:
     """Returns whether the settings select the data of a run; data.extra is not compared."""
-    source = task_of(settings).source(settings.data)
+    source = task_of(settings).find_source(settings.data)
     recorded = read_json(folder / "environment.json").get("source_key")
     return source is None or source.checksum == str(recorded).split("-")[0]
 

@@ -143,7 +143,7 @@ def find_data(config: DictConfig) -> None:
         settings = validate(plain_dict(config))
     except UserError:  # which each job reports, unless it has another value
         return
-    task_of(settings).source(settings.data)
+    task_of(settings).find_source(settings.data)
 
 
 def wandb_parts(loggers: DictConfig) -> list[DictConfig]:

@@ -23,16 +23,11 @@ from imdbattn.folders.run_folder import (
     results_file,
     write_json,
 )
-from imdbattn.io.files import read_checkpoint, read_json, write_table, writing_into
+from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, Losses, Throughput
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
-from imdbattn.runs.trainer import (
-    CheckParts,
-    build_trainer,
-    check_hardware,
-    quiet,
-)
+from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, Plain
 from imdbattn.settings.objects import check_arguments, load
 from imdbattn.settings.schema import Training
@@ -61,12 +56,10 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
         if not resume:
             refuse_finished(folder)
             if (folder / "checkpoints" / "last.ckpt").exists():
-                name = os.path.relpath(folder)
                 log.warning(
-                    "%s has the state of a stopped run, which this run replaces; resume=%s"
-                    " continues it",
-                    name,
-                    name,
+                    "%(run)s has the state of a stopped run, which this run replaces;"
+                    " resume=%(run)s continues it",
+                    {"run": os.path.relpath(folder)},
                 )
         if not (resume and has_results(folder, cfg.test)):
             return fit_locked(cfg, folder, resume, signals)
@@ -82,55 +75,33 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     if cfg.threads:
         torch.set_num_threads(cfg.threads)
 
-    # Data, and the settings with absolute paths and without `auto`
-    task = task_of(cfg)
-    data_class = task.class_of("data", BatchData)
-    data = data_class(cfg, data_class.read(cfg))
-    corpus = data.corpus
-    data.cfg = cfg = cfg.resolved(corpus.source, data.batch_tokens)
-
-    # Model
+    data = read_data(cfg)
+    cfg, corpus = data.cfg, data.corpus
     checkpoints = folder / "checkpoints"
     saved = checkpoints / "last.ckpt"
-    if resume and not saved.exists():
-        log.warning("%s does not exist: training starts from the beginning", saved)
-    state = read_checkpoint(saved) if resume and saved.exists() else None
-    learner = task.class_of("module", Learner)
-    if cfg.init:
-        from imdbattn.tasks.weights import from_initial
+    state = read_state(saved) if resume else None
+    module = new_module(cfg, corpus, state)
 
-        module = from_initial(learner, cfg, corpus, state)
-    else:
-        module = learner.new(cfg, corpus)
-
-    # Trainer
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
-            facts = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, cfg, facts, keep_training=state is not None)
+            recorded = environment() | {"source_key": corpus.source_key}
+            begin_folder(folder, cfg, recorded, keep_training=state is not None)
         trainer.loggers = tracker.start(folder, cfg.dump(), resume)
 
-    throughput, losses = Throughput(), Losses(corpus.splits["train"].rows)
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
+    losses, throughput = Losses(corpus.splits["train"].rows), Throughput()
     resume_checkpoint = ResumeCheckpoint(
         folder, fingerprints, losses, cfg.save_minutes, begin, signals
     )
     best = best_checkpoint(cfg, checkpoints)
     # Lightning calls them in this order: a state is saved before anything else happens in a step.
-    callbacks = [
-        resume_checkpoint,
-        losses,
-        throughput,
-        best,
-        LearningRateMonitor("epoch"),
-        CheckParts(),
-    ]
+    callbacks = [resume_checkpoint, losses, throughput, best]
+    callbacks += [LearningRateMonitor("epoch"), CheckParts()]
     if cfg.attention_reviews:
         callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
     if cfg.patience:
         monitor, mode = str(best.monitor), best.mode
-        early = EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False)
-        callbacks.append(early)
+        callbacks.append(EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False))
     arguments: Plain = {"default_root_dir": folder}
     if data.first_epochs():
         arguments["reload_dataloaders_every_n_epochs"] = 1
@@ -138,14 +109,12 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
 
     failed = True
     try:
-        # Train
         # Lightning converts after loading a checkpoint, which rounds
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
         resume_checkpoint.end(trainer)
         facts = training_facts(trainer, module, corpus, throughput)
-
-        # Score the best weights, or the last ones if training stopped before the first validation
+        # The best weights are scored, or the last ones of a run without a validation.
         if best.best_model_path:
             module.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -156,6 +125,37 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     finally:
         tracker.finish(failed)
     return metrics
+
+
+def read_data(cfg: Training) -> BatchData:
+    """Returns the data of a run; their `cfg` are the settings with absolute paths, and without
+    `auto`.
+    """
+    data_class = task_of(cfg).class_of("data", BatchData)
+    data = data_class(cfg, data_class.read(cfg))
+    data.cfg = cfg.resolved(data.corpus.source_kind, data.batch_tokens)
+    return data
+
+
+def read_state(file: Path) -> Checkpoint | None:
+    """Returns the state of a stopped run; None, with a warning, if it has saved none."""
+    if file.exists():
+        return read_checkpoint(file)
+    log.warning("%s does not exist: training starts from the beginning", file)
+    return None
+
+
+def new_module(cfg: Training, corpus: Corpus, state: Checkpoint | None) -> Learner:
+    """Returns the module that is trained, with the weights of the run `init` if that is set.
+
+    state: from which the run continues; Lightning loads it.
+    """
+    module_class = task_of(cfg).class_of("module", Learner)
+    if not cfg.init:
+        return module_class.new(cfg, corpus)
+    from imdbattn.tasks.weights import from_initial
+
+    return from_initial(module_class, cfg, corpus, state)
 
 
 def check_settings(cfg: Training) -> None:

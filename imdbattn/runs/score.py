@@ -53,7 +53,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
     data = task.class_of("data", BatchData)(settings, corpus, split)
-    module = task.class_of("module", Learner)(predictor.net, predictor.cfg, predictor.facts)
+    module = task.class_of("module", Learner)(predictor.net, predictor.cfg, predictor.metadata)
     trainer.test(module, data, verbose=False)
     check_complete({split: module.scores}, corpus.splits)
     metrics = (

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Facts, Trained
+from imdbattn.io.files import Metadata, Trained
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
@@ -126,17 +126,17 @@ class Learner(L.LightningModule):
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
 
-    cfg: the settings (settings.schema.Training). facts: plain values that go into checkpoints.
+    cfg: the settings (settings.schema.Training). metadata: plain values that go into checkpoints.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: SplitScores  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: Training, facts: Facts):
+    def __init__(self, net: nn.Module, cfg: Training, metadata: Metadata):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)
-        self.save_hyperparameters(facts, logger=False)
+        self.save_hyperparameters(metadata, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
         # of each step of this epoch: sum of losses, correct answers, answers

@@ -11,7 +11,7 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
-from imdbattn.io.files import Facts, Trained
+from imdbattn.io.files import Metadata, Trained
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.outputs import Prediction
@@ -21,16 +21,16 @@ class Predictor(ABC):
     """A trained net that is applied to new texts; the Task of each task names its class.
 
     omits_long: whether data.max_tokens omits longer items instead of cutting them.
-    cfg: the settings of its run. net: in evaluation mode from now on. facts: see `Learner`.
+    cfg: the settings of its run. net: in evaluation mode from now on. metadata: see `Learner`.
     """
 
     omits_long = False
 
-    def __init__(self, cfg: Training, net: nn.Module, facts: Facts):
+    def __init__(self, cfg: Training, net: nn.Module, metadata: Metadata):
         # each task has classes of its own for settings and net
         self.cfg: Any = cfg
         self.net: Any = net.eval()
-        self.facts = facts
+        self.metadata = metadata
 
     @classmethod
     @abstractmethod

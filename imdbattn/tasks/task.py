@@ -67,7 +67,7 @@ class Task:
         return given
 
     @classmethod
-    def source(cls, data: Any) -> Source | None:
+    def find_source(cls, data: Any) -> Source | None:
         """Returns the source that `data` settings name, also for all processes that this one starts
         from now on; None if its content is not known before it is read.
 

@@ -2,7 +2,7 @@
 
 A training run without `init` does not load this file.
 
-A checkpoint contains tensors and plain values, never code. For its facts see `Learner`.
+A checkpoint contains tensors and plain values, never code. For its metadata see `Learner`.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, naming
 from imdbattn.folders.run import Run
-from imdbattn.io.files import Checkpoint, Facts, Trained, Weights, read_checkpoint, read_json
+from imdbattn.io.files import Checkpoint, Metadata, Trained, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
 from imdbattn.settings.schema import AnyModel, Training
@@ -56,10 +56,10 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
             )
 
 
-def check_same(name: str, facts: Facts, current: Facts) -> None:
+def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
     """Raises UserError if weights belong to other vectors or symbols: ids denote other words."""
     for key in ("vectors", "source_symbols", "target_symbols"):
-        if facts.get(key) != current.get(key):
+        if metadata.get(key) != current.get(key):
             remedy = "use the same data, and data.glove as in its config.yaml"
             raise UserError(f"{name} was trained with other {key.replace('_', ' ')}: {remedy}")
 
@@ -78,14 +78,14 @@ def from_initial(
     module = kind.new(cfg, corpus, initial)
     if not resumed:
         load_initial(module, initial)
-    module.hparams["init_digest"] = initial.facts["init_digest"]
+    module.hparams["init_digest"] = initial.metadata["init_digest"]
     return module
 
 
 def read_initial(cfg: Training, corpus: Corpus) -> Trained:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
-    Among the facts, `init_digest` is a digest of the settings of the run `init`.
+    Among the metadata, `init_digest` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
@@ -97,7 +97,7 @@ def read_initial(cfg: Training, corpus: Corpus) -> Trained:
     run_of_init = Run(init, cfg.trust, cfg.dump())
     run_of_init.require(run_of_init.settings_file, run_of_init.file)
     other = settings_of(run_of_init)
-    weights, facts = run_of_init.weights
+    weights, metadata = run_of_init.trained
     prefix = task_of(other).encoder
     if prefix and cfg.task != other.task:
         theirs, ours = encoder_settings(other.model), encoder_settings(cfg.model)
@@ -114,10 +114,10 @@ def read_initial(cfg: Training, corpus: Corpus) -> Trained:
                 f"{run} has another {split} split, and may have trained on this one: use the same"
                 " data"
             )
-    settings = other.dump() | {"init": facts.get("init_digest")}
+    settings = other.dump() | {"init": metadata.get("init_digest")}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Trained(weights, {**facts, "init_digest": job_digest(settings)})
+    return Trained(weights, {**metadata, "init_digest": job_digest(settings)})
 
 
 def encoder_settings(model: AnyModel) -> Plain:
@@ -132,11 +132,11 @@ def load_initial(module: "Learner", initial: Trained) -> None:
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
     run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
-    check_same(run, initial.facts, module.hparams)
+    check_same(run, initial.metadata, module.hparams)
     # such as the vectors' scale
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}
     constants = {name: own[name] for name in buffers & own.keys()}
-    is_encoder = "labels" in module.hparams and "labels" not in initial.facts
+    is_encoder = "labels" in module.hparams and "labels" not in initial.metadata
     rest = own if is_encoder else {}  # what it does not have
     with naming(f"{run} does not fit this model"):
         load_weights(net, {**rest, **initial.weights, **constants})

@@ -80,7 +80,7 @@ def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatc
     run = Run(trained("base")[0])
     cfg, predictor = settings_of(run), predictor_of(settings_of(run), run.checkpoint)
     module = ReviewClassifier(
-        predictor.net, validate(cfg.dump() | {"test": False, "pictures": True}), predictor.facts
+        predictor.net, validate(cfg.dump() | {"test": False, "pictures": True}), predictor.metadata
     )
     with caplog.at_level(logging.WARNING):
         write_results(

@@ -93,7 +93,7 @@ class StringData(BatchData):
         return Corpus(
             splits=splits,
             items_name="tagged strings",
-            source="strings",
+            source_kind="strings",
             source_key="strings",
             test_set="random strings",
             fingerprints=fingerprints,
@@ -171,7 +171,7 @@ class TaggingPredictor(Predictor):
     def load(cls, cfg: Any, trained: Trained) -> Self:
         net = tagger(cfg.model)
         load_weights(net, trained.weights)
-        return cls(cfg, net, trained.facts)
+        return cls(cfg, net, trained.metadata)
 
     def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
         return StringData.read(self.cfg)

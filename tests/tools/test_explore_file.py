@@ -286,7 +286,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     html = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
     entry = page.runs.entry(next(iter(page.runs.by_id)))
     predictor = entry.predictor
-    monkeypatch.setitem(predictor.facts, "labels", [html, "pos"])
+    monkeypatch.setitem(predictor.metadata, "labels", [html, "pos"])
     review = {"row": 0, "text": html, "label": html}
     monkeypatch.setattr(onefile, "test_reviews", lambda run, own: [review])
     bad = onefile.PageModel(html, predictor, entry.metrics, entry.run)

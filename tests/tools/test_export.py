@@ -294,7 +294,7 @@ def random_predictor(settings, rung: str) -> ReviewPredictor:
     """The rung with random weights and vectors."""
     cfg, glove = settings(f"model={rung}"), nets.vectors()
     vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
-    return ReviewPredictor(cfg, nets.net(settings, rung), nets.facts(), glove)
+    return ReviewPredictor(cfg, nets.net(settings, rung), nets.metadata(), glove)
 
 
 def compare(predictor, graph, tolerance: float) -> None:

@@ -142,7 +142,7 @@ class ReviewClassifier(Learner):
     ratios_MF: the log-count ratios of each word of the training reviews, for a net with phrases
     (nn/beyond/context).
     targets_NC: probabilities of their classes; None: the labels. weights_C: factors of the classes
-    in the training loss; None: all are 1. facts: include the labels and the
+    in the training loss; None: all are 1. metadata: include the labels and the
     vectors' fingerprint. For the other arguments see Learner.
     """
 
@@ -176,11 +176,11 @@ class ReviewClassifier(Learner):
 
             phrases, ratios_MF = phrases_of_training(cfg.model.phrases, corpus)
         net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), tuned_R, phrases)
-        facts = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
+        metadata = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
             cfg,
-            facts,
+            metadata,
             ratios_MF=ratios_MF,
             targets_NC=corpus.targets_NC,
             weights_C=class_weights(cfg.class_weights, corpus),
@@ -211,7 +211,7 @@ class ReviewClassifier(Learner):
 
         run = Run(checkpoint_path, trust)
         predictor: Any = predictor_of(settings_of(run), run.checkpoint)
-        return cls(predictor.net, predictor.cfg, predictor.facts).to(map_location)
+        return cls(predictor.net, predictor.cfg, predictor.metadata).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)

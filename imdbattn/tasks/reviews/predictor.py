@@ -25,7 +25,7 @@ from imdbattn.data.ragged import (
 )
 from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
-from imdbattn.io.files import Facts, Trained
+from imdbattn.io.files import Metadata, Trained
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
@@ -43,15 +43,15 @@ class ReviewPredictor(Predictor):
 
     cfg: ReviewSettings
 
-    def __init__(self, cfg: ReviewSettings, net: nn.Module, facts: Facts, glove: Glove):
-        super().__init__(cfg, net, facts)
+    def __init__(self, cfg: ReviewSettings, net: nn.Module, metadata: Metadata, glove: Glove):
+        super().__init__(cfg, net, metadata)
         self.glove, self.batch_options = glove, batch_options(cfg.data)
 
     @classmethod
     def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
         """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
-        glove, (weights, facts) = glove or load_vectors(cfg.data), trained
-        check_same("the checkpoint", facts, {"vectors": glove.fingerprint})
+        glove, (weights, metadata) = glove or load_vectors(cfg.data), trained
+        check_same("the checkpoint", metadata, {"vectors": glove.fingerprint})
         phrases = None
         if cfg.model.phrases:
             from imdbattn.nn.beyond.context import Phrases
@@ -63,14 +63,14 @@ class ReviewPredictor(Predictor):
                 keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
             )
         tuned_R = trained_words(weights, "embedding")
-        net = build_classifier(cfg.model, glove, len(facts["labels"]), tuned_R, phrases)
+        net = build_classifier(cfg.model, glove, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
-        return cls(cfg, net, facts, glove)
+        return cls(cfg, net, metadata, glove)
 
     @classmethod
     def mean_of(cls, members: "Mapping[str, ReviewPredictor]") -> "MeanPredictor":
         """Raises UserError unless they have the same classes."""
-        labels = {run: ", ".join(member.facts["labels"]) for run, member in members.items()}
+        labels = {run: ", ".join(member.metadata["labels"]) for run, member in members.items()}
         first = next(iter(labels.values()))
         for run, own in labels.items():
             if own != first:
@@ -81,7 +81,7 @@ class ReviewPredictor(Predictor):
         """Raises UserError unless the data have this model's labels, or data.label_names names them
         in its order.
         """
-        labels = self.facts["labels"]
+        labels = self.metadata["labels"]
         names = data.label_names or labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
@@ -153,7 +153,9 @@ class ReviewPredictor(Predictor):
     def classify(self, texts: Sequence[str]) -> Tensor:
         """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
         maker = self.batch_maker(texts, self.cfg.data.pad_to)
-        probabilities_NC = torch.empty(len(texts), len(self.facts["labels"]), dtype=torch.float64)
+        probabilities_NC = torch.empty(
+            len(texts), len(self.metadata["labels"]), dtype=torch.float64
+        )
         for _, items_B in EvalPlans(maker.lengths_N(), self.cfg.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
@@ -205,12 +207,12 @@ class ReviewPredictor(Predictor):
             names, layers, pooled[:, 0].mean(0) if has_query else None, bool(cls)
         )
         if isinstance(pooling, LabelQueryPooling):
-            by_label = dict(zip(self.facts["labels"], pooled[:, 0], strict=True))
+            by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))
             attention = replace(attention, by_label=by_label)
         return self.result(text, probability_C.tolist(), words=words, attention=attention)
 
     def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:
-        labels, probability = self.facts["labels"], max(probabilities)
+        labels, probability = self.metadata["labels"], max(probabilities)
         return Classification(
             text=text,
             output=labels[probabilities.index(probability)],
@@ -228,7 +230,7 @@ class MeanPredictor(ReviewPredictor):
 
     def __init__(self, members: Sequence[ReviewPredictor]):
         first = members[0]
-        super().__init__(first.cfg, first.net, first.facts, first.glove)
+        super().__init__(first.cfg, first.net, first.metadata, first.glove)
         self.members = members
 
     def classify(self, texts: Sequence[str]) -> Tensor:

@@ -51,7 +51,7 @@ class Reviews(Task):
     pictures = "imdbattn.tools.explain.pictures.draw_review"
 
     @classmethod
-    def source(cls, data: Any) -> "Source | None":
+    def find_source(cls, data: Any) -> "Source | None":
         from imdbattn.data.corpus import find_source  # torch, which is slow to import
 
         return find_source(data)

@@ -98,7 +98,7 @@ class Seq2SeqScores(SplitScores):
 class Seq2SeqModule(Learner):
     """Trains an EncoderDecoder with teacher forcing, and scores its own outputs, decoded greedily.
 
-    facts: include the symbols of both vocabularies. For other arguments see Learner.
+    metadata: include the symbols of both vocabularies. For other arguments see Learner.
     """
 
     net: EncoderDecoder
@@ -109,8 +109,8 @@ class Seq2SeqModule(Learner):
     @classmethod
     def new(cls, cfg: Seq2SeqSettings, corpus: PairCorpus, initial: Trained | None = None) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
-        facts = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        return cls(build_encoder_decoder(cfg.model, source, target), cfg, facts)
+        metadata = {"source_symbols": source.symbols, "target_symbols": target.symbols}
+        return cls(build_encoder_decoder(cfg.model, source, target), cfg, metadata)
 
     def training_loss(self, batch: PairBatch) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

@@ -15,7 +15,7 @@ from imdbattn.data.plans import EvalPlans
 from imdbattn.data.symbols import joined_symbols, split_text
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
-from imdbattn.io.files import Facts, Trained
+from imdbattn.io.files import Metadata, Trained
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.pairs import ReverseData, TranslationData
@@ -31,15 +31,15 @@ class Seq2SeqPredictor(Predictor):
 
     omits_long = True
 
-    def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, facts: Facts):
-        super().__init__(cfg, net, facts)
-        self.vocabularies = vocabularies(facts)
+    def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, metadata: Metadata):
+        super().__init__(cfg, net, metadata)
+        self.vocabularies = vocabularies(metadata)
 
     @classmethod
     def load(cls, cfg: Seq2SeqSettings, trained: Trained) -> Self:
-        net = build_encoder_decoder(cfg.model, *vocabularies(trained.facts))
+        net = build_encoder_decoder(cfg.model, *vocabularies(trained.metadata))
         load_weights(net, trained.weights)
-        return cls(cfg, net, trained.facts)
+        return cls(cfg, net, trained.metadata)
 
     def corpus(self, data: ReverseData | TranslationData, keep_splits: bool = False) -> PairCorpus:
         return prepare_pairs(data, self.vocabularies, keep_splits)
@@ -129,9 +129,9 @@ class Seq2SeqPredictor(Predictor):
             )
 
 
-def vocabularies(facts: Facts) -> tuple[Vocabulary, Vocabulary]:
+def vocabularies(metadata: Metadata) -> tuple[Vocabulary, Vocabulary]:
     """Returns the vocabularies of source and target."""
-    return Vocabulary(facts["source_symbols"]), Vocabulary(facts["target_symbols"])
+    return Vocabulary(metadata["source_symbols"]), Vocabulary(metadata["target_symbols"])
 
 
 def build_encoder_decoder(

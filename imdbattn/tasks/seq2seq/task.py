@@ -77,7 +77,7 @@ class Seq2Seq(Task):
     pictures = "imdbattn.tools.explain.pictures.draw_pair"
 
     @classmethod
-    def source(cls, data: Any) -> "Source | None":
+    def find_source(cls, data: Any) -> "Source | None":
         from imdbattn.data.sources.pairs import find_pair_source
 
         return find_pair_source(data)

@@ -50,7 +50,7 @@ class Cell(Read):
         keys = len(arrays["mask"])
         words = [reading.text[start:end] for start, end in reading.read_places] or ["<pad>"]
         before = ["<cls>"] * (keys - self.padding - len(words))
-        labels = reading.predictor.facts["labels"]
+        labels = reading.predictor.metadata["labels"]
         facts = {
             "names": [*before, *words, *["<pad>"] * self.padding],
             "score": type(attention.score).__name__,

@@ -152,7 +152,7 @@ def packed(
     models = []
     vectors: list[dict[str, Any]] = []
     tests: dict[str, list[dict[str, Any]]] = {}
-    for same in grouped(entries, lambda entry: entry.predictor.facts["vectors"]):
+    for same in grouped(entries, lambda entry: entry.predictor.metadata["vectors"]):
         words_K = chosen_words(same, words)
         for number, entry in enumerate(same):
             small = reduced(entry.predictor, words_K, precision)
@@ -230,7 +230,7 @@ def model_facts(
         "words": len(small.glove.words),
         "of_words": len(entry.predictor.glove.words),
         "precision": precision,
-        "labels": list(small.facts["labels"]),
+        "labels": list(small.metadata["labels"]),
         "tokenizer": data.tokenizer,
         "max_tokens": data.max_tokens,
         "head": round((data.max_tokens or 0) * data.head_share),

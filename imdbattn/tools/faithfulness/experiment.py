@@ -139,7 +139,7 @@ class Subject:
         self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, cfg.split, self.corpus)
         self.fingerprint = self.corpus.fingerprints[cfg.split]
-        self.predictor = ReviewPredictor.load(self.settings, opened.weights, self.corpus.glove)
+        self.predictor = ReviewPredictor.load(self.settings, opened.trained, self.corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
@@ -149,7 +149,7 @@ class Subject:
         order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
         self.chosen_N = order_N[: cfg.reviews]
         scores.observe(self.net, self.batches.of_items(self.chosen_N[:1]))  # raises UserError
-        is_probe = self.corpus.source == "order_probe"
+        is_probe = self.corpus.source_kind == "order_probe"
         words = self.corpus.glove.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None

@@ -116,7 +116,7 @@ def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
         settings = trial_settings([*cfg.train, *as_overrides(point)])
         if cfg.resume:
             refuse_untrusted(settings.dump(), file, cfg.trust)
-    source = task_of(settings).source(settings.data)
+    source = task_of(settings).find_source(settings.data)
     if source and getattr(settings.data, "source", None) == "auto":
         cfg.train.append(f"data.source={source.kind}")
     return space, trial_settings(cfg.train)
