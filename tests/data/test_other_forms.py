@@ -69,12 +69,21 @@ def test_splits_of_the_hub_can_be_named_and_wrong_ones_are_one_line(data_setting
         find_source(data_settings(*words))
 
 
-@pytest.mark.parametrize("values", [[0, 1, -1], [0, 1, None]], ids=["-1", "null"])
-def test_a_row_of_the_hub_without_a_label_is_refused(data_settings, hub, values):
+@pytest.mark.parametrize(
+    ("texts", "labels", "missing"),
+    [
+        (["a", "b", None], [0, 1, 1], "text"),
+        (["a", "b", "c"], [0, 1, -1], "label"),
+        (["a", "b", "c"], [0, 1, None], "label"),
+    ],
+)
+def test_a_row_of_the_hub_without_a_text_or_a_label_is_refused(
+    data_settings, hub, texts, labels, missing
+):
     features = split_of("a").features
-    rows = {"text": ["a", "b", "c"], "label": values}
+    rows = {"text": texts, "label": labels}
     words = hub(datasets.DatasetDict(train=datasets.Dataset.from_dict(rows, features=features)))
-    with pytest.raises(UserError, match=r"row 2 \(counted from 0\) has no label"):
+    with pytest.raises(UserError, match=rf"row 2 \(counted from 0\) has no {missing}"):
         find_source(data_settings(*words)).load()
 
 

@@ -1,5 +1,6 @@
 """Folders, names of splits, labels and names in settings are read as they are meant, or refused."""
 
+import json
 import logging
 import re
 import unicodedata
@@ -195,6 +196,36 @@ def test_splits_are_found_by_name_and_what_is_unclear_is_refused(
     logged = [line for line in caplog.messages if "not used: " in line]
     assert len(logged) == bool(unused)
     assert not unused or f"not used: {unused}" in logged[0]
+
+
+ROWS = [{"text": "a film", "label": "pos"}, {"text": "a bad film", "label": "neg"}]
+# files whose row 2 has no text, as programs write it
+WITHOUT_TEXT = {
+    "null.jsonl": '{"text": null, "label": "pos"}',
+    "absent.jsonl": '{"label": "pos"}',
+    "nan.jsonl": '{"text": NaN, "label": "pos"}',
+    "null.parquet": None,
+    "empty.xlsx": None,
+    "error.xlsx": "#N/A",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TEXT)
+def test_a_missing_text_is_refused_and_never_read_as_a_word(data_settings, tmp_path, name):
+    """Neither in training nor in prediction: nan and None are words with a label."""
+    file, value = tmp_path / name, WITHOUT_TEXT[name]
+    if file.suffix == ".jsonl":
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS) + value)
+    else:
+        rows = pd.DataFrame([*ROWS, {"text": value, "label": "pos"}])
+        if file.suffix == ".xlsx":
+            pytest.importorskip("openpyxl")
+            rows.to_excel(file, index=False)
+        else:
+            rows.to_parquet(file)
+    for read in (at(data_settings, file), None):
+        with pytest.raises(UserError, match=r"row 2 \(counted from 0\) has no 'text'"):
+            found_in(read) if read else open_lines(str(file))
 
 
 # --- names in settings ----------------------------------------------------------------------------

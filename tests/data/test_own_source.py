@@ -41,6 +41,10 @@ def unknown():
 
 def empty():
     return {"train": [("a film", "pos"), ("a film", None)]}
+
+
+def nan():
+    return {"train": [("a film", 1.0), ("a film", float("nan"))]}
 """
 
 
@@ -111,6 +115,7 @@ def test_changed_texts_are_other_data(package, data_settings, small):
         ("absent", r"filmsets\.absent cannot be imported"),
         ("unknown", r"filmsets\.unknown returns the split 'eval'"),
         ("empty", r"filmsets\.empty, train: row 1 .* is \('a film', None\) instead of a text and"),
+        ("nan", r"filmsets\.nan, train: row 1 .* is \('a film', nan\) instead of a text and"),
     ],
 )
 def test_a_wrong_source_is_named_before_anything_is_written(

@@ -11,8 +11,10 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import imdbattn
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
+from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import PAGE_POLICY
 from imdbattn.runs.score import score_run
@@ -108,6 +110,28 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
         assert "tell-nobody" not in str(error.value)
     assert not canary.exists()
     assert "tell-nobody" not in "".join(capfd.readouterr())
+
+
+def test_an_interpolation_in_a_run_folder_is_refused_by_whatever_reads_it(
+    stranger, settings, composed, monkeypatch
+):
+    """Also in a text, which could be resolved, sent to a logger and written again."""
+    monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
+
+    def change(cfg: dict) -> str:
+        put("data.text_column", "${oc.env:CANARYS_TOKEN}")(cfg)
+        return yaml.safe_dump(cfg)
+
+    folder = stranger(change)
+    for read in (
+        lambda: score_run(settings(f"run={folder}", config="evaluate")),
+        lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
+        lambda: resumed(composed(f"resume={folder}"), [f"resume={folder}"], folder),
+        lambda: imdbattn.compare(folder),
+    ):
+        with pytest.raises(UserError, match="contains an interpolation") as error:
+            read()
+        assert "tell-nobody" not in str(error.value)
 
 
 def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path):

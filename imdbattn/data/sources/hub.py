@@ -119,7 +119,8 @@ def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[s
         where = f"{title}: row {row} (counted from 0)"
         if not isinstance(text, str):
             raise UserError(f"{where} has no text in '{text_column}': remove it")
-        if value is None or (names and not 0 <= value < len(names)):
+        is_nan = value != value
+        if value is None or is_nan or (names and not 0 <= value < len(names)):
             raise UserError(f"{where} has no label in '{label_column}': remove it")
         if isinstance(value, (list, dict)):
             raise UserError(f"{where} has several labels, which are not supported")

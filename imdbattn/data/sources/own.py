@@ -89,7 +89,8 @@ def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Ite
         text, other = pair
         if isinstance(other, np.generic):
             other = other.item()
-        if isinstance(text, str) and isinstance(other, others):
+        is_nan = other != other
+        if isinstance(text, str) and isinstance(other, others) and not is_nan:
             return text, as_label(other)
     wanted = "a text and its label" if others == LABELS else "a source and its target, two texts"
     shown = in_line(repr(pair), 80)

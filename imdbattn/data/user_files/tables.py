@@ -344,12 +344,15 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
 
 
 def text_of_cell(value: object) -> str | None:
-    """Returns a JSON value as in a CSV file. Raises ValueError for a list or an object."""
+    """Returns a value of JSON or Excel as in a CSV file; None for null, NaN, and an error of Excel,
+    which pandas reads as NaN. Raises ValueError for a list or an object.
+    """
     if isinstance(value, (list, dict)):
         raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
-    return None if value is None else str(value).lower()
+    is_nan = value != value
+    return None if value is None or is_nan else str(value).lower()
 
 
 # --- writing tables -------------------------------------------------------------------------------
