@@ -6,7 +6,6 @@ space, so a text is split at spaces first, and each different piece goes through
 IMDB has 5.8 million pieces, 236,000 different ones.
 """
 
-import gc
 import re
 import unicodedata
 import warnings
@@ -91,7 +90,6 @@ class Tokenizer:
         self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
-        self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._keeps_letters_together = name != "characters"
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
@@ -102,18 +100,10 @@ class Tokenizer:
     def encode(self, texts: Iterable[str]) -> Encoded:
         """Returns the ids of the texts, and the number of unknown words."""
         flat, offsets = bytearray(), [0]
-        collects = gc.isenabled()
-        gc.disable()  # nothing here is cyclic garbage, and collecting takes a fifth of the time
-        try:
-            for text in texts:
-                pieces = (
-                    self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
-                )
-                flat += b"".join(map(self._cached_bytes_of, pieces))
-                offsets.append(len(flat) // 4)
-        finally:
-            if collects:
-                gc.enable()
+        for text in texts:
+            pieces = self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
+            flat += b"".join(map(self._cached_bytes_of, pieces))
+            offsets.append(len(flat) // 4)
         ids = np.frombuffer(flat, np.int32)
         unknown_words = ids == UNKNOWN_WORD
         ids[unknown_words] = UNK
@@ -132,8 +122,7 @@ class Tokenizer:
         words = [piece]
         whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
         if not (self._torchtext or whole):
-            normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
-            rewritten = normalizer.normalize_str(piece)
+            rewritten = self._pipeline.normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
         ids = []
         for word in words:
@@ -169,15 +158,12 @@ def signature_of_rules(name: str) -> str:
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
+def pipeline_of(name: str) -> tokenizers.Tokenizer:
     """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
     words.
-
-    ascii_only: without the normalization, which changes no ASCII text and takes a fifth of the
-    time.
     """
     across, within, word, normalizes = RULES[name]
-    within = [*_NORMALIZED, *within] if normalizes and not ascii_only else within
+    within = [*_NORMALIZED, *within] if normalizes else within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites(
