@@ -37,7 +37,7 @@ from imdbattn.io.files import link_or_copy, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
 from imdbattn.settings.schema import ReviewDataSettings, with_places
-from imdbattn.tasks.reviews.classifier import Scores
+from imdbattn.tasks.reviews.module import ReviewScores
 
 M_PERTURB = -6  # of glibc's mallopt
 FASTTEXT = "fasttext-wheel"  # fasttext 0.9.3 gives NaN with one thread
@@ -66,7 +66,7 @@ class Model(NamedTuple):
 
 Features = dict[str, Any]  # of each split
 # scores, the reviews' rows in their source, and the file with their texts
-Scored = tuple[Scores, np.ndarray, Path]
+Scored = tuple[ReviewScores, np.ndarray, Path]
 
 
 class Baseline(NamedTuple):
@@ -87,7 +87,7 @@ class Fit(NamedTuple):
 
     value: float
     model: Model
-    validation: Scores
+    validation: ReviewScores
     seconds: float
 
 
@@ -268,11 +268,13 @@ def words_of(texts: Iterable[str], tokenizer: AnyTokenizer) -> list[str]:
     return lines
 
 
-def scores_of(model: Model, features: Features, task: Task, split: str) -> Scores:
+def scores_of(model: Model, features: Features, task: Task, split: str) -> ReviewScores:
     """Returns the scores of a model on a split."""
     ids = task.corpus.splits[split]
     logits_NC = np.asarray(model.logits_NC(features[split]), dtype=np.float64)
-    return Scores(torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC))
+    return ReviewScores(
+        torch.arange(len(ids)), ids.labels, ids.lengths, torch.from_numpy(logits_NC)
+    )
 
 
 def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:

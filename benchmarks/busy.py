@@ -18,7 +18,7 @@ import torch
 from benchmarks.common import environment, run, seconds, table
 from benchmarks.training import score, settings, small_corpus, start, train
 from imdbattn.runs.trainer import quiet
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 REVIEWS = 600

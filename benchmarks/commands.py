@@ -62,7 +62,7 @@ main()
 OURS = """
 import sys, time
 from benchmarks.common import settings
-from imdbattn.tasks.reviews.classifier import ReviewData
+from imdbattn.tasks.reviews.module import ReviewData
 
 cfg = settings(*sys.argv[1:])
 start, busy = time.perf_counter(), time.process_time()

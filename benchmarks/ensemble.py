@@ -24,13 +24,13 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.finished_runs import FinishedRun, read_run
 from imdbattn.settings.keys import FINGERPRINT
-from imdbattn.tasks.reviews.classifier import Scores
+from imdbattn.tasks.reviews.module import ReviewScores
 
 # keys of metrics.json, equal in all members
 SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())
 
 
-def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[Scores, np.ndarray]:
+def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[ReviewScores, np.ndarray]:
     """Returns the mean logits of the members, as scores, and the reviews' rows in their source."""
     import pyarrow.parquet as pq
 
@@ -42,7 +42,7 @@ def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[Scores, np.ndarr
     logits_NC = np.log(np.maximum(probabilities_MNC, 1e-12)).mean(0)
     labels_N, lengths_N = (torch.tensor(tables[0][name].to_numpy()) for name in ("label", "length"))
     logits = torch.from_numpy(logits_NC)
-    return Scores(torch.arange(len(rows_N)), labels_N, lengths_N, logits), rows_N
+    return ReviewScores(torch.arange(len(rows_N)), labels_N, lengths_N, logits), rows_N
 
 
 def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import task_of
 
 ALSO_BFLOAT16 = ("residual_pe", "wide", "seq2seq_attention")

@@ -151,7 +151,7 @@ def train_in_turn(folder: Path, minutes: float) -> None:
     resident memory.
     """
     from imdbattn.runs.fit import fit
-    from imdbattn.tasks.reviews.classifier import ReviewClassifier
+    from imdbattn.tasks.reviews.module import ReviewClassifier
 
     logging.disable(logging.WARNING)
     end = time.monotonic() + 60 * minutes

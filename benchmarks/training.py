@@ -24,7 +24,7 @@ from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import task_of
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from imdbattn.api.training import train as train
     from imdbattn.errors import UserError as UserError
     from imdbattn.launch.process import prepare as prepare
-    from imdbattn.tasks.reviews.classifier import ReviewClassifier as ReviewClassifier
+    from imdbattn.tasks.reviews.module import ReviewClassifier as ReviewClassifier
 
 __version__ = "0.1.0"
 __all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load"]
@@ -22,7 +22,7 @@ __all__ += ["prepare", "train"]
 
 _MODULES = {
     "Model": "imdbattn.api.model",
-    "ReviewClassifier": "imdbattn.tasks.reviews.classifier",
+    "ReviewClassifier": "imdbattn.tasks.reviews.module",
     "UserError": "imdbattn.errors",
     "compare": "imdbattn.api.comparison",
     "load": "imdbattn.api.model",

@@ -53,7 +53,7 @@ def print_any_text() -> None:
 
 
 @contextmanager
-def naming(what: object, remedy: str = "") -> Iterator[None]:
+def wrapping_errors(what: object, remedy: str = "") -> Iterator[None]:
     """Turns any exception into a UserError of one line: what is wrong, why, and the remedy."""
     try:
         yield

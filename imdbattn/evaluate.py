@@ -19,9 +19,9 @@ KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 def main(settings: "Evaluate") -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
     with without_gc():
-        from imdbattn.runs.score import score_run
+        from imdbattn.runs.evaluate import evaluate_run
 
-    metrics = score_run(settings)
+    metrics = evaluate_run(settings)
     print(visible("{model}, seed {seed}, on {test_set}, split {split}".format_map(metrics)))
     bleu = f", BLEU {metrics['bleu']:.1f}" if "bleu" in metrics else ""
     count = f"{metrics['reviews']} {metrics.get('items', 'reviews')}"

@@ -14,7 +14,7 @@ from imdbattn.data.ragged import Batch, Ragged, ragged, with_positions
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.networks import build_classifier
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 
 WIDTH, WORDS = 10, 60

@@ -188,8 +188,10 @@ class Model:
         """Returns the metrics of a split. settings: those of `data.*`."""
         from imdbattn.launch.composition import composed
         from imdbattn.launch.hydra_config import plain_dict
-        from imdbattn.runs import score  # imports Lightning, which predictions do not need
+
+        # these import Lightning, which predictions do not need
         from imdbattn.runs.environment import preserved_torch_settings
+        from imdbattn.runs.evaluate import evaluate
 
         changes = {
             "run": str(self.folder),
@@ -206,7 +208,7 @@ class Model:
         with READS:
             predictor.net = copy.deepcopy(self.net, shared)
         with preserved_torch_settings():
-            return Metrics(score.evaluate(cfg, predictor, self.folder, write=False))
+            return Metrics(evaluate(cfg, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: object) -> "ExportFacts":
         """Writes a self-contained folder, which `load` and imdbattn.predict open. Returns facts

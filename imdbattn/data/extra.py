@@ -26,7 +26,7 @@ from imdbattn.data.user_files.tables import (
     read_columns,
     suffix_of,
 )
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import expanded
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def with_extra(
     """
     classes = len(corpus.label_names)
     if labelled:
-        with naming(f"data.extra={cfg.extra}"):
+        with wrapping_errors(f"data.extra={cfg.extra}"):
             texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
         column = cfg.text_column if suffix_of(Path(str(cfg.extra))) in SUFFIXES else None

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Encoded, Word
-from imdbattn.errors import UserError, in_line, naming
+from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.settings.objects import TARGET, as_mapping, load, load_callable
 
 Splitter = Callable[[str], list[str]]
@@ -36,7 +36,7 @@ def _splitter(settings: str) -> Splitter:
     where, split = load_callable(json.loads(settings), "data.tokenizer")
 
     def words_of(text: str) -> list[str]:
-        with naming(where):
+        with wrapping_errors(where):
             words = list(split(text))
         if not all(isinstance(word, str) for word in words):
             raise UserError(

@@ -26,7 +26,7 @@ from imdbattn.errors import UserError
 from imdbattn.exports.vectors import VECTORS, ExportFacts, build, smaller
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import RESULTS, write_json
-from imdbattn.io.files import Trained, expanded, read_json, sha256_of, writing_into
+from imdbattn.io.files import SavedNet, expanded, read_json, sha256_of, writing_into
 from imdbattn.report.pages import plain, render
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -256,7 +256,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
     kind = task_of(cfg).class_of("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):
-        return kind.load(cfg, Trained(tensors, metadata))
+        return kind.load(cfg, SavedNet(tensors, metadata))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)

@@ -18,7 +18,7 @@ from imdbattn.data.glove import Glove
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.io.files import Trained
+from imdbattn.io.files import SavedNet
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.networks import trained_words
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -92,7 +92,7 @@ def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> T
     """Returns how often each id occurs in the training reviews, (V,); None, with a warning, if
     these are not available, or not the run's.
     """
-    from imdbattn.tasks.reviews.classifier import ReviewData  # imports Lightning
+    from imdbattn.tasks.reviews.module import ReviewData  # imports Lightning
 
     try:
         corpus = ReviewData.read(predictor.cfg)
@@ -178,4 +178,4 @@ def build(
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
     glove = Glove(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(cfg, Trained(tensors, metadata), glove)
+    return ReviewPredictor.load(cfg, SavedNet(tensors, metadata), glove)

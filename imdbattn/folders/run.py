@@ -13,7 +13,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import Trained, expanded, read_checkpoint, read_json
+from imdbattn.io.files import SavedNet, expanded, read_checkpoint, read_json
 from imdbattn.settings.keys import Plain
 from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
 
@@ -58,20 +58,20 @@ class Run:
     # --- settings -------------------------------------------------------------------------------
 
     @cached_property
-    def recorded(self) -> Plain:
+    def raw_settings(self) -> Plain:
         """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
         return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
 
     @cached_property
-    def trusted(self) -> Plain:
+    def settings(self) -> Plain:
         """Returns the settings as `recorded`. Raises UserError for a class that is not trusted;
         `tasks.task.settings_of` checks types and values.
         """
         self.require(self.settings_file)
-        refuse_untrusted(self.recorded, self.settings_file, self.trust, self.own)
-        return self.recorded
+        refuse_untrusted(self.raw_settings, self.settings_file, self.trust, self.own)
+        return self.raw_settings
 
     @property
     def settings_file(self) -> Path:
@@ -81,7 +81,7 @@ class Run:
     def text_column(self) -> str:
         """Returns its data.text_column; `text` where there is none, also if it cannot be opened."""
         try:
-            return str(self.recorded["data"]["text_column"])
+            return str(self.raw_settings["data"]["text_column"])
         except Exception:  # of a wrong run=, which is named later
             return "text"
 
@@ -96,9 +96,9 @@ class Run:
         return self.file
 
     @property
-    def trained(self) -> Trained:
+    def trained(self) -> SavedNet:
         """Returns the weights and metadata in the checkpoint, on the CPU; read at each call."""
-        return Trained.of(read_checkpoint(self.checkpoint))
+        return SavedNet.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
 

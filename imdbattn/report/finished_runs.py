@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
 from imdbattn.report.content import Skipped
-from imdbattn.settings.keys import FINGERPRINT, variant
+from imdbattn.settings.keys import FINGERPRINT, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier
 # of folds: their means
@@ -58,7 +58,7 @@ class FinishedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return self.run.recorded
+        return self.run.raw_settings
 
     @property
     def model(self) -> str:
@@ -72,7 +72,7 @@ class FinishedRun:
     @property
     def variant(self) -> str:
         """The digest of its settings, computed for a run of another program, as a baseline."""
-        return self.settings.get("variant") or variant(self.settings)
+        return self.settings.get("variant") or variant_digest(self.settings)
 
     @property
     def identity(self) -> list[object]:

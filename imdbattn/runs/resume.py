@@ -22,7 +22,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.loops.progress import _Progress as Progress
 from lightning.pytorch.utilities import rank_zero_only
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import Losses
@@ -46,7 +46,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         states.seek(0)
-        with naming("state_dict() of a callback must return only tensors and plain values"):
+        with wrapping_errors(
+            "state_dict() of a callback must return only tensors and plain values"
+        ):
             torch.load(states, weights_only=True)
         torch.save(checkpoint, whole)
         write_atomically(Path(path), whole.getvalue())

@@ -18,7 +18,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
@@ -89,7 +89,7 @@ def build_trainer(
         "num_sanity_val_steps": 0,  # CheckParts comes before anything is written
         **arguments,
     }
-    with naming("trainer"):
+    with wrapping_errors("trainer"):
         trainer = trainer_class(**(values | ours))
     if isinstance(trainer.accelerator, RECORDED_ON):
         from imdbattn.tasks.recorded import RecordSteps
@@ -175,11 +175,11 @@ class Part(NamedTuple):
         """Returns the method, with a check of its output."""
         kind = type(self.module)
         name = f"{self.setting} ({kind.__module__}.{kind.__qualname__})"
-        with naming(name):  # such as a score without `compare`
+        with wrapping_errors(name):  # such as a score without `compare`
             method = getattr(self.module, self.method)
 
         def checked(*inputs: Tensor) -> Tensor:
-            with naming(name):
+            with wrapping_errors(name):
                 output, expected = method(*inputs), tuple(self.shape(*inputs))
                 if not isinstance(output, Tensor) or output.shape != expected:
                     returned = type(output).__name__

@@ -80,7 +80,7 @@ def without(settings: Mapping[str, object], *skipped: str) -> Plain:
     return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
 
 
-def variant(settings: Mapping[str, object]) -> str:
+def variant_digest(settings: Mapping[str, object]) -> str:
     """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
     hardware and the location of their files.
 

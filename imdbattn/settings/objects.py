@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from imdbattn.errors import UserError, in_line, naming
+from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.settings.schema import ClassSettings, Group
 
 TARGET = "_target_"
@@ -65,7 +65,7 @@ def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]
     if not isinstance(loaded, type):
         created = partial(loaded, **arguments) if callable(loaded) else loaded
     else:
-        with naming(name):
+        with wrapping_errors(name):
             created = loaded(**arguments)
     if not callable(created):
         raise UserError(f"{name} cannot be called")
@@ -121,6 +121,6 @@ def make(node: object, key: str, kind: type) -> Any:
     if (target := values.pop(TARGET, None)) is None:
         return values
     is_partial = values.pop("_partial_", False)
-    with naming(key):
+    with wrapping_errors(key):
         loaded: Callable[..., object] = load_class(target, f"{key}.{TARGET}", kind)
         return partial(loaded, **values) if is_partial else loaded(**values)

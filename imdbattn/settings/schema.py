@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, Plain, absolute, as_text, variant
+from imdbattn.settings.keys import NAME, Plain, absolute, as_text, variant_digest
 
 
 class Group(BaseModel):
@@ -322,7 +322,7 @@ class Training(Group):
         """
         known = {
             "data": with_places(self.data, source, batch_tokens),
-            "variant": self.variant or variant(self.dump()),
+            "variant": self.variant or variant_digest(self.dump()),
         }
         if self.init:
             known["init"] = absolute(self.init)

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.keys import Plain, plain
 
 TRUSTED = {  # group of settings -> packages whose classes a run folder may name
@@ -81,7 +81,7 @@ def read_settings(file: Path) -> Plain:
 
     ${...} is refused, because it could read the environment or create objects.
     """
-    with naming(f"{file} cannot be read"):
+    with wrapping_errors(f"{file} cannot be read"):
         settings = plain(OmegaConf.create(file.read_text("utf-8")))
     return plain_settings(settings, file)
 

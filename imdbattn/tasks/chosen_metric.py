@@ -5,7 +5,7 @@ Suffixes of arrays: N items, C classes.
 
 import numpy as np
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import load
 from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 
@@ -37,6 +37,6 @@ def metric_of(name: str, setting: str) -> Metric:
         value = metric(np.arange(20) % 2, np.full((20, 2), 0.5))
     except Exception:  # any exception: it may be meant for other labels
         return metric
-    with naming(f"{setting}={name} does not return a number"):
+    with wrapping_errors(f"{setting}={name} does not return a number"):
         float(value)
     return metric

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.errors import UserError, naming
-from imdbattn.io.files import Metadata, Trained
+from imdbattn.errors import UserError, wrapping_errors
+from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
@@ -148,7 +148,7 @@ class Learner(L.LightningModule):
         self.recorder: Any = None
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, initial: Trained | None = None) -> Self:
+    def new(cls, cfg: Any, corpus: Any, initial: SavedNet | None = None) -> Self:
         """Returns an untrained model. initial: the weights that will be loaded into it, if any."""
         raise NotImplementedError
 
@@ -259,7 +259,7 @@ class Learner(L.LightningModule):
     # --- the optimizer ----------------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
-        with naming("optim"):
+        with wrapping_errors("optim"):
             optimizer = self.make_optimizer(self.optimizer_groups(), **self.fused_option())
         batches = self.trainer.estimated_stepping_batches
         if not math.isfinite(batches):

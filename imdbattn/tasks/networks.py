@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.glove import Glove
 from imdbattn.data.ragged import as_tensor
-from imdbattn.errors import naming
+from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
 from imdbattn.settings.objects import make
@@ -26,7 +26,7 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
     with the data.
     """
     make_it = make(model.net, "model.net", nn.Module)
-    with naming(f"model={model.name}"):
+    with wrapping_errors(f"model={model.name}"):
         net: nn.Module = make_it(*arguments, **options)
     return net
 

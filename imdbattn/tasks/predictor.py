@@ -11,7 +11,7 @@ from torch import nn
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
-from imdbattn.io.files import Metadata, Trained
+from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.outputs import Prediction
@@ -34,7 +34,7 @@ class Predictor(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, cfg: Any, trained: Trained) -> Self:
+    def load(cls, cfg: Any, trained: SavedNet) -> Self:
         """Returns the model of a checkpoint."""
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import Class, load_class
 from imdbattn.settings.schema import Training, validate_as
 
@@ -97,6 +97,6 @@ def settings_of(run: Run) -> Training:
     """Returns the checked settings of a run. Raises UserError for a wrong or missing value, and for
     a class that is not trusted.
     """
-    recorded = run.trusted
-    with naming(run.settings_file):
+    recorded = run.settings
+    with wrapping_errors(run.settings_file):
         return validate(recorded)

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
-from imdbattn.io.files import Checkpoint, Metadata, Trained, Weights, read_checkpoint, read_json
+from imdbattn.io.files import Checkpoint, Metadata, SavedNet, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
 from imdbattn.settings.schema import AnyModel, Training
@@ -32,7 +32,7 @@ UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a clas
 def predictor_of(cfg: Training, checkpoint: Path) -> Predictor:
     """Returns the model of a checkpoint, for new texts. cfg: the settings of its run."""
     kind = task_of(cfg).class_of("predictor", Predictor)
-    return kind.load(cfg, Trained.of(read_checkpoint(checkpoint)))
+    return kind.load(cfg, SavedNet.of(read_checkpoint(checkpoint)))
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -74,7 +74,7 @@ def from_initial(
 
     resumed: the state from which the run continues, which has its own weights by then.
     """
-    initial = Trained.of(resumed) if resumed else read_initial(cfg, corpus)
+    initial = SavedNet.of(resumed) if resumed else read_initial(cfg, corpus)
     module = kind.new(cfg, corpus, initial)
     if not resumed:
         load_initial(module, initial)
@@ -82,7 +82,7 @@ def from_initial(
     return module
 
 
-def read_initial(cfg: Training, corpus: Corpus) -> Trained:
+def read_initial(cfg: Training, corpus: Corpus) -> SavedNet:
     """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
 
     Among the metadata, `init_digest` is a digest of the settings of the run `init`.
@@ -117,7 +117,7 @@ def read_initial(cfg: Training, corpus: Corpus) -> Trained:
     settings = other.dump() | {"init": metadata.get("init_digest")}
     if settings["data"].get("fold"):  # the same digest for all folds
         settings["data"]["fold"] = None
-    return Trained(weights, {**metadata, "init_digest": job_digest(settings)})
+    return SavedNet(weights, {**metadata, "init_digest": job_digest(settings)})
 
 
 def encoder_settings(model: AnyModel) -> Plain:
@@ -126,7 +126,7 @@ def encoder_settings(model: AnyModel) -> Plain:
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
 
 
-def load_initial(module: "Learner", initial: Trained) -> None:
+def load_initial(module: "Learner", initial: SavedNet) -> None:
     """Loads what `read_initial` returns into an untrained Learner.
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
@@ -138,5 +138,5 @@ def load_initial(module: "Learner", initial: Trained) -> None:
     constants = {name: own[name] for name in buffers & own.keys()}
     is_encoder = "labels" in module.hparams and "labels" not in initial.metadata
     rest = own if is_encoder else {}  # what it does not have
-    with naming(f"{run} does not fit this model"):
+    with wrapping_errors(f"{run} does not fit this model"):
         load_weights(net, {**rest, **initial.weights, **constants})

@@ -12,7 +12,7 @@ import numpy as np
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from imdbattn.errors import UserError, naming, only_warning
+from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
@@ -82,7 +82,7 @@ class Tracker:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
             setting, values = f"logger.{name}", settings.given()
             kind = load_class(settings.target, f"{setting}._target_", Logger)
-            with naming(setting):
+            with wrapping_errors(setting):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
                 own = ("needs", "_target_")
@@ -109,7 +109,7 @@ class Tracker:
         for choice, arguments in self.to_start.items():
             setting = f"logger.{choice}"
             logger: Logger = make(filled_in(arguments, run), setting, Logger)
-            with naming(setting):
+            with wrapping_errors(setting):
                 if not isinstance(logger, RunLogger):
                     logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
                 elif not logger.start(run):

@@ -22,8 +22,8 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 import imdbattn
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from imdbattn.settings.keys import conf_dir
 from tests.commands import label_texts
 from tests.resuming import differences, saved
@@ -149,7 +149,7 @@ def test_evaluate_gives_the_numbers_of_the_command_and_writes_nothing(trained, s
     assert [*model.predict(TEXTS)] == predictions  # its weights have not changed
     assert half.loss != metrics.loss
     words = [f"run={folder}", f"data.path={world}/reviews.csv"]
-    assert dict(file) == score_run(settings(*words, config="evaluate"))
+    assert dict(file) == evaluate_run(settings(*words, config="evaluate"))
     assert f"<td>{metrics.accuracy:.4f}</td>" in metrics._repr_html_()
 
 

@@ -21,7 +21,7 @@ from imdbattn.data.ragged import BatchMaker, ragged, read_places
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)

@@ -15,10 +15,10 @@ from imdbattn.errors import UserError
 from imdbattn.exports.folder import portable
 from imdbattn.folders.run import Run
 from imdbattn.launch.job import complete
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from imdbattn.tasks.masked_words.module import MaskedWordData
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.phrases import training_folds
 from imdbattn.tasks.task import settings_of
 from tests.commands import label_texts
@@ -167,7 +167,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())
     assert count == 1
     config.write_text(text)
-    found = score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+    found = evaluate_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
     assert found["accuracy"] == metrics["test_accuracy"]
     label_texts(settings(f"run={tmp_path}/run", config="predict"), ["a lovely film"])
 

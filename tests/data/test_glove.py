@@ -24,7 +24,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.glove import load_glove
 from imdbattn.data.vectors import downloads
 from imdbattn.errors import UserError
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 
 DIM = 4
 RNG = np.random.default_rng(0)

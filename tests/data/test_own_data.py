@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
-from imdbattn.runs.score import score_run
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.tasks.per_class import confusion, details
 from tests.commands import label_texts
 
@@ -111,7 +111,7 @@ def test_other_reviews_may_have_other_names_for_the_classes(
         given = "[schlecht,gut]" if "gut" in names else "null"
         words = [f"run={trained('mean')[0]}", f"data.path={tmp_path}/other.csv", "trainer=cpu"]
         words.append(f"data.label_names={given}")
-        metrics = score_run(settings(*words, config="evaluate"))
+        metrics = evaluate_run(settings(*words, config="evaluate"))
         assert ("the labels 0, 1 are read as neg, pos" in caplog.text) == (names[0] == "0")
         keys = ("accuracy", "loss", "confusion", "labels", "test_fingerprint")
         results.append({key: metrics[key] for key in keys})

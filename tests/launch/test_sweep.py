@@ -198,7 +198,7 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     logger = {"wandb": {"_target_": WANDB_LOGGER, "mode": None, "timeout": 1}}
-    task = {"_target_": "imdbattn.tasks.reviews.task.Reviews"}
+    task = {"_target_": "imdbattn.tasks.reviews.task.ReviewTask"}
     common = {"task": task, "resume": None, "data": {"source": "packaged", "path": None}}
     common |= {"logger": logger, "hydra": {"sweep": {"dir": str(tmp_path)}}}
     config = OmegaConf.create(common)

@@ -23,9 +23,9 @@ from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, folds_of, phrase_keys
 from imdbattn.runs.apply import open_settings
-from imdbattn.runs.score import score_run
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.schema import PhraseSettings
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 from imdbattn.tasks.weights import predictor_of
 from tests.nets import learner, net, phrases, reviews
@@ -274,7 +274,7 @@ def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(se
 def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings):
     folder, metrics = trained("log_counts")
     cfg = settings(f"run={folder}", "trainer=cpu", config="evaluate")
-    assert score_run(cfg)["loss"] == metrics["test_loss"]
+    assert evaluate_run(cfg)["loss"] == metrics["test_loss"]
 
     theirs, checkpoint = open_settings(cfg)
     loaded = predictor_of(theirs, checkpoint)

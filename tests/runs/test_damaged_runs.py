@@ -11,9 +11,9 @@ import torch
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.commands import label_texts
 from tests.resuming import contents, stops
 
@@ -94,7 +94,7 @@ def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_pat
     with pytest.raises(UserError, match="are not finite"):
         label_texts(settings(f"run={run}", config="predict"), ["good"])
     with pytest.raises(UserError, match="are not finite"):
-        score_run(settings(f"run={run}", config="evaluate"))
+        evaluate_run(settings(f"run={run}", config="evaluate"))
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ def test_the_cache_that_an_untrusted_run_names_is_not_used(trained, settings, tm
     theirs = f"  cache_dir: {tmp_path}/theirs\n"
     file.write_text("".join(theirs if line.startswith("  cache_dir:") else line for line in lines))
     label_texts(settings(f"run={run}", config="predict"), ["good"])
-    score_run(settings(f"run={run}", config="evaluate"))
+    evaluate_run(settings(f"run={run}", config="evaluate"))
     assert not (tmp_path / "theirs").exists()

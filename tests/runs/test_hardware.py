@@ -21,7 +21,7 @@ def test_missing_hardware_is_reported_before_data_are_read(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(
-        "imdbattn.tasks.reviews.classifier.prepare_reviews", lambda _: pytest.fail("read")
+        "imdbattn.tasks.reviews.module.prepare_reviews", lambda _: pytest.fail("read")
     )
     with pytest.raises(UserError, match=message):
         fit(settings(*small, "model=mean", *words), tmp_path)

@@ -15,8 +15,8 @@ OWN = """
 import lightning as L
 import torch
 
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
-from imdbattn.tasks.reviews.task import Reviews
+from imdbattn.tasks.reviews.module import ReviewClassifier
+from imdbattn.tasks.reviews.task import ReviewTask
 
 CALLED = set()
 
@@ -76,7 +76,7 @@ class Plateau(ReviewClassifier):
 
 for kind in ReviewClassifier.__subclasses__():
     task = f"{kind.__name__}Task"
-    globals()[task] = type(task, (Reviews,), {"module": kind, "__module__": __name__})
+    globals()[task] = type(task, (ReviewTask,), {"module": kind, "__module__": __name__})
 
 
 class Counts(L.Callback):

@@ -15,7 +15,7 @@ from imdbattn.nn.ladder import sinusoids
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
 from imdbattn.runs.trainer import build_trainer
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import settings_of, validate
 from imdbattn.tasks.weights import predictor_of
 from imdbattn.tools.explain.figures import (

@@ -19,7 +19,7 @@ from imdbattn.runs.fit import fit
 from imdbattn.tasks.loaders import GPU_CHUNK, GPU_LENGTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.marks import slow
 from tests.recording import Tapes, record_on_cpu
 from tests.resuming import curve, differences, saved

@@ -23,7 +23,7 @@ from imdbattn.launch.single import summary
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tracking.loggers import Tracker
 from tests.commands import changed
 from tests.marks import slow, slow_except

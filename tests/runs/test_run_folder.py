@@ -15,8 +15,8 @@ import torch
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs import environment
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from tests.commands import label_texts
 from tests.marks import KINDS, slow_except
 from tests.models import BEYOND, RUNGS
@@ -75,7 +75,9 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
 def test_an_overwritten_run_leaves_no_results_of_the_old_model(pictured, settings, small, tmp_path):
     words = [*small, "trainer.max_epochs=1"]
     shutil.copytree(pictured[0], tmp_path / "run")
-    score_run(settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate"))
+    evaluate_run(
+        settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate")
+    )
     (tmp_path / "run" / "metrics.json").unlink()  # as if it had not finished
     fit(settings(*words, "model=mean"), tmp_path / "run")
     fit(settings(*words, "model=mean"), tmp_path / "expected")

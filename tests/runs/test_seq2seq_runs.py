@@ -17,8 +17,8 @@ import torch
 from imdbattn.data.pairs import PairBatch, prepare_pairs
 from imdbattn.data.vocabulary import PAD
 from imdbattn.folders.run_folder import SPLIT_FILES
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from imdbattn.tasks.seq2seq.module import Seq2SeqModule, Seq2SeqScores
 from imdbattn.tasks.weights import predictor_of
 from tests.marks import slow_except
@@ -50,7 +50,7 @@ def scored(settings) -> Callable[..., dict]:
     """scored(folder, overrides...): what imdbattn.evaluate finds."""
 
     def score(folder: Path, *overrides: str) -> dict:
-        return score_run(settings(f"run={folder}", "trainer=cpu", *overrides, config="evaluate"))
+        return evaluate_run(settings(f"run={folder}", "trainer=cpu", *overrides, config="evaluate"))
 
     return score
 

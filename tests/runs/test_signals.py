@@ -9,7 +9,7 @@ import pytest
 
 import imdbattn
 from imdbattn.runs.signals import Signals, Stopped
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.processes import started_command, wait_for
 from tests.resuming import stops
 

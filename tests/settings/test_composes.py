@@ -42,7 +42,7 @@ PAIRED = [["data=translation"], ["model=seq2seq"]]
 def test_data_or_a_model_for_pairs_choose_the_task(choice):
     chosen = plain_dict(composed_by_commands("train", choice))
     assert chosen == plain_dict(composed_by_commands("train", ["task=seq2seq", *choice]))
-    assert validate(chosen).task.target.endswith(".Seq2Seq")
+    assert validate(chosen).task.target.endswith(".Seq2SeqTask")
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):

@@ -13,8 +13,8 @@ import pytest
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from tests.commands import label_texts
 from tests.documents import code, section
 
@@ -121,7 +121,7 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
             words = [*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1"]
             return fit(settings(*words, *trust), foreign.parent / "new")
         cfg = settings(f"run={foreign}", *trust, config=command)
-        return score_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
+        return evaluate_run(cfg) if command == "evaluate" else label_texts(cfg, ["a film"])
 
     imported = foreign.parent / "mypkg" / "imported"
     for trust in ([], ["trust=os"], ["trust=mypk"]):
@@ -210,8 +210,8 @@ import torch
 from torch import nn
 
 from imdbattn.nn import NoPositions, Pooling, Score
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
-from imdbattn.tasks.reviews.task import Reviews
+from imdbattn.tasks.reviews.module import ReviewClassifier
+from imdbattn.tasks.reviews.task import ReviewTask
 
 
 class Shifted(NoPositions):
@@ -248,11 +248,11 @@ class Doubled(ReviewClassifier):
         return 2 * super().training_loss(batch)
 
 
-class DoubledTask(Reviews):
+class DoubledTask(ReviewTask):
     module = Doubled
 
 
-class NoModule(Reviews):
+class NoModule(ReviewTask):
     module = Nearness
 """
 POOLING = "model.net.pooling._target_=kinds."
@@ -272,7 +272,7 @@ def kinds(own_module) -> Path:
 def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, small, name):
     run = kinds / "run"
     metrics = fit(settings(*small, *KIND[name], "trainer.max_epochs=1"), run)
-    scored = score_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
+    scored = evaluate_run(settings(f"run={run}", "trust=kinds", config="evaluate"))
     assert scored["accuracy"] == metrics["test_accuracy"]
     cfg = settings(f"run={run}", "trust=kinds", config="predict")
     ((result,), _) = label_texts(cfg, ["a good film"])

@@ -17,7 +17,7 @@ from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import PAGE_POLICY
-from imdbattn.runs.score import score_run
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.credentials import credentials, refuse_credentials, without_credentials
 from imdbattn.settings.keys import conf_dir
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
@@ -102,7 +102,7 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
     folder = stranger(change)
     assert "CANARY}" not in (folder / "config.yaml").read_text()
     for command in (
-        lambda: score_run(settings(f"run={folder}", config="evaluate")),
+        lambda: evaluate_run(settings(f"run={folder}", config="evaluate")),
         lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
     ):
         with pytest.raises(UserError) as error:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from imdbattn.settings.keys import flat, job_digest, variant, within
+from imdbattn.settings.keys import flat, job_digest, variant_digest, within
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
@@ -63,7 +63,7 @@ def reversed_keys(value: Any) -> Any:
 @pytest.mark.parametrize("case", COMMANDS)
 def test_the_order_of_keys_makes_no_variant_and_no_job(composed, case):
     settings = composed(*COMMANDS[case])
-    assert variant(reversed_keys(settings)) == variant(settings)
+    assert variant_digest(reversed_keys(settings)) == variant_digest(settings)
     assert job_digest(reversed_keys(settings)) == job_digest(settings)
 
 
@@ -73,8 +73,10 @@ def test_runs_that_differ_in_a_setting_that_changes_numbers_are_never_one_varian
     ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
     keys = [key for key in flat(settings) if not within(key, *ignored)]
     assert {"optim.weight_decay", "optim.lr", "label_smoothing", "model.name"} <= {*keys}
-    before = variant(settings)
-    changed = {key: variant(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
+    before = variant_digest(settings)
+    changed = {
+        key: variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
+    }
     assert [key for key, after in changed.items() if after == before] == []
     assert len({*changed.values()}) == len(keys), "two changes have the same digest"
 
@@ -97,5 +99,7 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
     settings = composed("model=tuned")
     ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
     keys = [key for key in flat(settings) if within(key, *ignored)]
-    changed = {variant(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
-    assert changed == {variant(settings)}
+    changed = {
+        variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
+    }
+    assert changed == {variant_digest(settings)}

@@ -24,7 +24,7 @@ from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import Task
-from imdbattn.tasks.weights import Trained, load_weights
+from imdbattn.tasks.weights import SavedNet, load_weights
 
 LETTERS = "abcdefgh"
 SIZES = {"train": 0, "validation": 1, "test": 2}  # split -> seed of its strings
@@ -168,7 +168,7 @@ class TaggingPredictor(Predictor):
     """Tags new strings, such as 0 1 0."""
 
     @classmethod
-    def load(cls, cfg: Any, trained: Trained) -> Self:
+    def load(cls, cfg: Any, trained: SavedNet) -> Self:
         net = tagger(cfg.model)
         load_weights(net, trained.weights)
         return cls(cfg, net, trained.metadata)

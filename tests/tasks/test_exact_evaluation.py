@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.data.plans import EvalPlans
 from imdbattn.errors import UserError
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.runs.score import score_run
 from tests.commands import label_texts, run_process
 from tests.marks import slow
 from tests.processes import environment
@@ -25,7 +25,7 @@ from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.tasks.task import validate
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 import lightning as L
 from imdbattn.tasks.loaders import Loader
 
@@ -113,14 +113,14 @@ def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, wor
     )
     path.write_text(path.read_text().replace("good", "fine"))
     with pytest.raises(UserError, match="its data have changed"):
-        score_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+        evaluate_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
 
 
 def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
     folder, metrics = trained("residual_pe")
-    score_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    evaluate_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
     for change in ("data.max_tokens=3", "trainer.precision=bf16-mixed"):
-        score_run(settings(f"run={folder}", "trainer=cpu", change, config="evaluate"))
+        evaluate_run(settings(f"run={folder}", "trainer=cpu", change, config="evaluate"))
     written = [
         json.loads(file.read_text()) for file in (folder / "evaluations").glob("test-*.json")
     ]
@@ -133,7 +133,7 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
     folder, metrics = trained("residual_pe")
     for split, name in (("test", "test"), ("validation", "val")):
         words = [f"run={folder}", f"split={split}", "trainer=cpu"]
-        found = score_run(settings(*words, config="evaluate"))
+        found = evaluate_run(settings(*words, config="evaluate"))
         assert found["accuracy"] == metrics[f"{name}_accuracy"]
         assert found["reviews"] == metrics[f"{name}_reviews"]
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
@@ -160,7 +160,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
             assert OmegaConf.select(config, key) is not None, key
             OmegaConf.update(config, key, share)
         OmegaConf.save(config, run / "config.yaml")
-        scores = score_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
+        scores = evaluate_run(settings(f"run={run}", "trainer=cpu", config="evaluate"))
         (table,) = (run / "evaluations").glob("test-*.parquet")
         said = []
         for explain in ("true", "false"):

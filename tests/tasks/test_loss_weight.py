@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from imdbattn.data.ragged import Batch
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.nets import batch, net
 
 REVIEWS = [[3, 4], [5], [6, 7], [8], [9, 3]]

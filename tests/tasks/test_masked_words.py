@@ -11,7 +11,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
-from imdbattn.tasks.reviews.classifier import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.weights import from_initial
 from tests.nets import WORDS, net
 from tests.resuming import saved

@@ -15,7 +15,7 @@ from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.chosen_metric import metric_of
-from imdbattn.tasks.reviews.classifier import ReviewClassifier, Scores, class_weights
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewScores, class_weights
 from tests.resuming import saved
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +
@@ -43,7 +43,7 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
     expected = (1 - smoothing / 2) * own + smoothing / 2 * other
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
-    scores = Scores(rows_B, labels_B, lengths_B, logits_BC)
+    scores = ReviewScores(rows_B, labels_B, lengths_B, logits_BC)
     assert scores.values() == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
 
 
@@ -167,7 +167,9 @@ def test_training_stops_after_patience_epochs_without_improvement(
     names = (choose_by, {"accuracy": "loss", "loss": "accuracy"}[choose_by])
     values = zip(map(float, chosen), map(float, other), strict=True)
     course = iter([dict(zip(names, one, strict=True)) for one in values])
-    monkeypatch.setattr(Scores, "values", lambda self: next(course, dict.fromkeys(names, 0.0)))
+    monkeypatch.setattr(
+        ReviewScores, "values", lambda self: next(course, dict.fromkeys(names, 0.0))
+    )
     words = ["model=mean", "trainer.max_epochs=12", "trainer.limit_train_batches=1", "test=false"]
     words += [f"choose_by={choose_by}", f"patience={patience}"]
     assert fit(settings(*small, *words), tmp_path)["epochs"] == epochs

@@ -26,7 +26,7 @@ from imdbattn.exports.graph import Graph, example, to_onnx, to_program
 from imdbattn.exports.vectors import with_vectors
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
-from imdbattn.runs.score import score_run
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from tests import nets
 from tests.commands import changed
@@ -287,7 +287,7 @@ def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(
     expected = (again.predict(table["text"]).labels == table["label"]).mean()
     assert again.evaluate(f"{world}/reviews.csv").accuracy == pytest.approx(expected)
     words = [f"run={tmp_path}/m", f"data.path={world}/reviews.csv"]
-    assert score_run(settings(*words, config="evaluate"))["accuracy"] == pytest.approx(expected)
+    assert evaluate_run(settings(*words, config="evaluate"))["accuracy"] == pytest.approx(expected)
 
 
 def random_predictor(settings, rung: str) -> ReviewPredictor:

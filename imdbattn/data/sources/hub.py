@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from imdbattn.data.labels import as_label, check_column, with_class_numbers
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
-from imdbattn.errors import UserError, naming
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.network import load_hub
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def hub_reviews(cfg: "ReviewDataSettings") -> Source:
     """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
-    with naming(f"data.hub={cfg.hub}"):
+    with wrapping_errors(f"data.hub={cfg.hub}"):
         dataset = load_hub(str(cfg.hub), name=cfg.hub_config)
     name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
     return reviews_of(dataset, "hub", name, f"data.hub={cfg.hub}", cfg)
@@ -30,7 +30,7 @@ def saved_reviews(path: Path, cfg: "ReviewDataSettings") -> Source:
     """Returns the reviews of a folder that `save_to_disk` of a Dataset or DatasetDict wrote."""
     import datasets
 
-    with naming(path):
+    with wrapping_errors(path):
         dataset = datasets.load_from_disk(str(path))
     files = [file for file in sorted(path.rglob("*")) if file.is_file()]
     state = state_of(files, path)

@@ -12,7 +12,7 @@ import numpy as np
 from imdbattn.data.labels import as_label, with_class_numbers
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
-from imdbattn.errors import UserError, in_line, naming
+from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.settings.objects import TARGET, as_mapping, load_callable
 
 Item = tuple[str, str]  # a text and its label, or a source and its target
@@ -57,7 +57,7 @@ def own_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str,
     others: see `item_of`. Raises UserError of one line that names the callable.
     """
     where, read = load_callable(settings, "data.source")
-    with naming(where):
+    with wrapping_errors(where):
         returned = read()
         if not isinstance(returned, Mapping):
             returned_type = type(returned).__name__

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from imdbattn.data.labels import check_column
 from imdbattn.data.user_files.delimited import read_delimited
-from imdbattn.errors import UserError, in_line, naming
+from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.io.files import atomically, expanded
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str
 
     Raises UserError otherwise, also for null bytes, which UTF-16 has.
     """
-    with naming(
+    with wrapping_errors(
         name, "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
     ):
         text = content.decode("utf-8", encoding_errors)
@@ -215,7 +215,7 @@ def read_rows(
     value (null), a file without rows, and rows that cannot be read, or in two ways.
     """
     values = None
-    with naming(file):
+    with wrapping_errors(file):
         names, rows = open_table(file, [*columns.values()], encoding_errors)
         if not names:
             raise ValueError("it is empty")
@@ -238,14 +238,14 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
     names: of a column, of several, or `all`. A row may have no value. Raises UserError for a file
     that is not a table, and for a column that the table does not have.
     """
-    with naming(file):
+    with wrapping_errors(file):
         header, _ = open_table(file)
     chosen = header if names == "all" else [names] if isinstance(names, str) else [*names]
     for name in chosen:
         check_column(file, name, header, "keep")
 
     def rows() -> Iterator[dict[str, str | None]]:
-        with naming(file):
+        with wrapping_errors(file):
             for values in open_table(file, chosen)[1]:
                 yield dict(zip(chosen, values, strict=True))
 

@@ -18,7 +18,7 @@ import numpy as np
 from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.data.vectors.binary import read_binary
 from imdbattn.data.vectors.text import read_text_vectors
-from imdbattn.errors import naming
+from imdbattn.errors import wrapping_errors
 
 Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
 NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
@@ -30,7 +30,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     dim: D, or None if it follows from the file. Raises UserError of one line that names the file,
     and the line or word that is wrong; also for a file of another form.
     """
-    with naming(path), opened(path, dim) as (name, stream):
+    with wrapping_errors(path), opened(path, dim) as (name, stream):
         read = read_binary if PurePath(name).suffix.lower() == ".bin" else read_text_vectors
         words, vectors_VD = read(stream)
         check_table(words, vectors_VD)

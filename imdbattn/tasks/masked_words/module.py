@@ -17,12 +17,12 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
-from imdbattn.io.files import Trained
+from imdbattn.io.files import SavedNet
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import build_classifier
-from imdbattn.tasks.reviews.classifier import ReviewData, ids_to_tune
+from imdbattn.tasks.reviews.module import ReviewData, ids_to_tune
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 
@@ -94,7 +94,7 @@ class MaskedWordModule(Learner):
 
     @classmethod
     def new(
-        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, initial: Trained | None = None
+        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from imdbattn.settings.schema import Group, InnerShare, Several
-from imdbattn.tasks.reviews.task import Reviews, ReviewSettings
+from imdbattn.tasks.reviews.task import ReviewSettings, ReviewTask
 
 
 class Masked(Group):
@@ -20,7 +20,7 @@ class MaskedWordSettings(ReviewSettings):
     masked: Masked
 
 
-class MaskedWordTask(Reviews):
+class MaskedWordTask(ReviewTask):
     """Predicts masked words of reviews; model=pretrained starts from the result."""
 
     name = "masked_words"

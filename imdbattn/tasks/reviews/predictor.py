@@ -25,7 +25,7 @@ from imdbattn.data.ragged import (
 )
 from imdbattn.data.tokens import AnyTokenizer, Word
 from imdbattn.errors import UserError
-from imdbattn.io.files import Metadata, Trained
+from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
@@ -48,7 +48,7 @@ class ReviewPredictor(Predictor):
         self.glove, self.batch_options = glove, batch_options(cfg.data)
 
     @classmethod
-    def load(cls, cfg: Any, trained: Trained, glove: Glove | None = None) -> Self:
+    def load(cls, cfg: Any, trained: SavedNet, glove: Glove | None = None) -> Self:
         """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
         glove, (weights, metadata) = glove or load_vectors(cfg.data), trained
         check_same("the checkpoint", metadata, {"vectors": glove.fingerprint})

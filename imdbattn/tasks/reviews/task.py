@@ -38,13 +38,13 @@ class ReviewSettings(Training):
             )
 
 
-class Reviews(Task):
+class ReviewTask(Task):
     """Classifies texts: sentiment of reviews by default."""
 
     name = "reviews"
     settings: ClassVar[type[Training] | str] = ReviewSettings
-    data = "imdbattn.tasks.reviews.classifier.ReviewData"
-    module = "imdbattn.tasks.reviews.classifier.ReviewClassifier"
+    data = "imdbattn.tasks.reviews.module.ReviewData"
+    module = "imdbattn.tasks.reviews.module.ReviewClassifier"
     predictor: ClassVar["type[Predictor] | str | None"] = (
         "imdbattn.tasks.reviews.predictor.ReviewPredictor"
     )

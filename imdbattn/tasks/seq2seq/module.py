@@ -16,7 +16,7 @@ from torch import Tensor
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare_pairs
 from imdbattn.data.symbols import joined_symbols, tokenizers_of
 from imdbattn.data.vocabulary import PAD
-from imdbattn.io.files import Trained, write_table
+from imdbattn.io.files import SavedNet, write_table
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -107,7 +107,7 @@ class Seq2SeqModule(Learner):
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(cls, cfg: Seq2SeqSettings, corpus: PairCorpus, initial: Trained | None = None) -> Self:
+    def new(cls, cfg: Seq2SeqSettings, corpus: PairCorpus, initial: SavedNet | None = None) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         metadata = {"source_symbols": source.symbols, "target_symbols": target.symbols}
         return cls(build_encoder_decoder(cfg.model, source, target), cfg, metadata)

@@ -15,7 +15,7 @@ from imdbattn.data.plans import EvalPlans
 from imdbattn.data.symbols import joined_symbols, split_text
 from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
-from imdbattn.io.files import Metadata, Trained
+from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.pairs import ReverseData, TranslationData
@@ -36,7 +36,7 @@ class Seq2SeqPredictor(Predictor):
         self.vocabularies = vocabularies(metadata)
 
     @classmethod
-    def load(cls, cfg: Seq2SeqSettings, trained: Trained) -> Self:
+    def load(cls, cfg: Seq2SeqSettings, trained: SavedNet) -> Self:
         net = build_encoder_decoder(cfg.model, *vocabularies(trained.metadata))
         load_weights(net, trained.weights)
         return cls(cfg, net, trained.metadata)

@@ -66,7 +66,7 @@ class Seq2SeqSettings(Training):
     model: EncoderDecoderModel
 
 
-class Seq2Seq(Task):
+class Seq2SeqTask(Task):
     """Reverses strings, or translates sentences."""
 
     name = "seq2seq"

@@ -20,7 +20,7 @@ from imdbattn.tools.explain.show import write_attention
 if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
     from imdbattn.tasks.loaders import BatchData
-    from imdbattn.tasks.reviews.classifier import ReviewClassifier, ReviewData
+    from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
     from imdbattn.tasks.seq2seq.module import PairData, Seq2SeqModule
 
 

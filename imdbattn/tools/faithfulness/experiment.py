@@ -32,7 +32,7 @@ from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
-from imdbattn.runs.score import check_fingerprint
+from imdbattn.runs.evaluate import check_fingerprint
 from imdbattn.settings.objects import load
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of

@@ -19,7 +19,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.files import Trained, link_or_copy
+from imdbattn.io.files import SavedNet, link_or_copy
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -88,7 +88,7 @@ class ReviewData(BatchData):
 
 
 @dataclass(frozen=True)
-class Scores(SplitScores):
+class ReviewScores(SplitScores):
     """The outputs of a classifier for the reviews of a split."""
 
     labels_N: Tensor
@@ -168,7 +168,9 @@ class ReviewClassifier(Learner):
             self._ddp_params_and_buffers_to_ignore.append(name)
 
     @classmethod
-    def new(cls, cfg: ReviewSettings, corpus: ReviewCorpus, initial: Trained | None = None) -> Self:
+    def new(
+        cls, cfg: ReviewSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
+    ) -> Self:
         tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")
         phrases = ratios_MF = None
         if cfg.model.phrases:
@@ -265,10 +267,10 @@ class ReviewClassifier(Learner):
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
 
-    def make_scores(self, outputs: tuple[Tensor, ...]) -> Scores:
+    def make_scores(self, outputs: tuple[Tensor, ...]) -> ReviewScores:
         name = short_name(self.cfg.choose_by)
         items_N, labels_N, lengths_N, logits_NC = outputs
-        return Scores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
+        return ReviewScores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
@@ -311,7 +313,7 @@ def chosen_metric(cfg: ReviewSettings) -> Metric | None:
 
 
 def ids_to_tune(
-    corpus: ReviewCorpus, model: ClassifierModel, initial: Trained | None, embedding: str
+    corpus: ReviewCorpus, model: ClassifierModel, initial: SavedNet | None, embedding: str
 ) -> Tensor | None:
     """Returns the ids of the words whose vectors are trained: of initial weights, else of training
     reviews; None if frozen.

@@ -19,7 +19,7 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
 
 
-def score_run(cfg: Evaluate) -> Plain:
+def evaluate_run(cfg: Evaluate) -> Plain:
     """Scores the best checkpoint of a finished run, or an exported model, and writes into its
     evaluations/.
     """
