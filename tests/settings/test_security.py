@@ -124,7 +124,7 @@ def test_an_interpolation_in_a_run_folder_is_refused_by_whatever_reads_it(
 
     folder = stranger(change)
     for read in (
-        lambda: score_run(settings(f"run={folder}", config="evaluate")),
+        lambda: evaluate_run(settings(f"run={folder}", config="evaluate")),
         lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
         lambda: resumed(composed(f"resume={folder}"), [f"resume={folder}"], folder),
         lambda: imdbattn.compare(folder),
