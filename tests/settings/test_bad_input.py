@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
@@ -136,6 +137,16 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("choose_by=builtins.zip", "data.path=/nothing.csv"),
         r"choose_by=builtins\.zip does not return a number",
     ),
+    # hardware
+    "no GPU": (typed("trainer=gpu", "data.path=/nothing.csv"), "there is no GPU; use trainer=ddp"),
+    "machines without a cluster": (
+        typed("trainer=ddp_cpu", "trainer.num_nodes=2", "data.path=/nothing.csv"),
+        "num_nodes=2: .* neither srun nor torchrun",
+    ),
+    "recorded steps on a processor": (
+        typed("record_steps=true", "data.path=/nothing.csv"),
+        "record_steps=true: only steps on a CUDA device",
+    ),
     # parts
     "heads that do not divide": (
         typed("model.net.layer.heads=3"),
@@ -195,9 +206,11 @@ def is_one_line(stderr: str, message: str) -> None:
 
 @pytest.mark.parametrize(("make", "message"), COMPOSED.values(), ids=COMPOSED)
 def test_training_prints_one_line_and_leaves_nothing_behind(
-    place, settings, small, data_cache, make, message
+    place, settings, small, data_cache, monkeypatch, make, message
 ):
     """What Hydra composes, without its half second."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     arguments = make(place)
     (place.folder / "run").mkdir()
     before = left_in(place.folder, data_cache)

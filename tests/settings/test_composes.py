@@ -128,29 +128,36 @@ def test_hydra_instantiates_the_network_of_a_model_as_the_package_does(composed,
     assert all(map(torch.equal, theirs.state_dict().values(), ours.state_dict().values()))
 
 
-OTHER_FORMS = {
-    "residual_heads": "ProjectedLayer",
-    "residual_rope": "RotaryLayer",
-    "residual_relative": "ResidualLayer",
+PARTS = {  # rung -> its layers, positions and pooling
+    "mean": (None, "NoPositions", "MeanPooling"),
+    "learned_query": (None, "NoPositions", "LearnedQueryPooling"),
+    "text_query": (None, "NoPositions", "TextQueryPooling"),
+    "label_query": (None, "NoPositions", "LabelQueryPooling"),
+    "base": ("PlainLayer", "NoPositions", "MeanPooling"),
+    "base_pe": ("PlainLayer", "Sinusoidal", "MeanPooling"),
+    "residual": ("ResidualLayer", "NoPositions", "MeanPooling"),
+    "residual_pe": ("ResidualLayer", "Sinusoidal", "MeanPooling"),
+    "residual_learned": ("ResidualLayer", "Learned", "MeanPooling"),
+    "residual_cls": ("ResidualLayer", "NoPositions", "ClsPooling"),
+    "residual_pe_cls": ("ResidualLayer", "Sinusoidal", "ClsPooling"),
+    "residual_heads": ("ProjectedLayer", "NoPositions", "MeanPooling"),
+    "residual_rope": ("RotaryLayer", "NoPositions", "MeanPooling"),
+    "residual_relative": ("ResidualLayer", "NoPositions", "MeanPooling"),
 }
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, *OTHER_FORMS, "label_query"])
+@pytest.mark.parametrize("rung", PARTS)
 def test_every_rung_builds_the_model_it_names(settings, rung):
+    assert {*RUNGS} <= {*PARTS}
     model = net(settings, rung)
-    assert len(model.layers) == (0 if rung == "mean" or rung.endswith("query") else 3)
-    kind = OTHER_FORMS.get(rung, "ResidualLayer" if "residual" in rung else "PlainLayer")
-    for layer in model.layers:
-        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
-        assert (type(layer).__name__, type(layer.f.distances).__name__) == (kind, distances)
-        assert layer.f.heads == (5 if rung == "residual_heads" else 1)
-    position = "Sinusoidal" if "_pe" in rung else "NoPositions"
-    position = "Learned" if rung == "residual_learned" else position
-    assert type(model.positions).__name__ == position
-    pooling = "ClsPooling" if rung.endswith("cls") else "MeanPooling"
-    if rung.endswith("query"):
-        pooling = f"{rung.removesuffix('_query').title()}QueryPooling"
+    layer, positions, pooling = PARTS[rung]
+    assert [type(one).__name__ for one in model.layers] == ([layer] * 3 if layer else [])
+    assert type(model.positions).__name__ == positions
     assert type(model.pooling).__name__ == pooling
+    for one in model.layers:
+        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
+        assert type(one.f.distances).__name__ == distances
+        assert one.f.heads == (5 if rung == "residual_heads" else 1)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from imdbattn.report.pages import PAGE_POLICY
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.credentials import credentials, refuse_credentials, without_credentials
 from imdbattn.settings.keys import conf_dir
+from imdbattn.settings.trust import TRUSTED, untrusted
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
@@ -143,6 +145,18 @@ def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path):
     assert glove.words[0] == "the"
     assert not [path for path in tmp_path.rglob("*") if "outside" in path.name]
     assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
+
+
+@pytest.mark.parametrize("group", [*TRUSTED, "data", "anything"])
+def test_no_class_of_the_standard_library_is_trusted(group):
+    for package in sys.stdlib_module_names:
+        settings = {group: {"_target_": f"{package}.name"}}
+        assert [found for *_, found in untrusted(settings)] == [package]
+
+
+def test_a_named_package_is_trusted_and_no_other():
+    settings = {"model": {"a": {"_target_": "mine.A"}, "b": {"_target_": "mines.B"}}}
+    assert [target for _, target, _ in untrusted(settings, "mine")] == ["mines.B"]
 
 
 OWN = "document.title='owned'"
