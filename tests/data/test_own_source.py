@@ -1,7 +1,6 @@
 """A data source of one's own needs no edit of the package."""
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
-from tests.processes import ROOT
+from tests.documents import code, section
 
 SOURCES = """
 import numpy as np
@@ -126,24 +125,19 @@ def test_a_wrong_source_is_named_before_anything_is_written(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
-def lines_of_page(page: str, section: str, module: Path) -> list[str]:
-    """The commands of a section of a page; its Python code is written into a module."""
-    text = (ROOT / "docs" / page).read_text("utf-8")
-    text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+def run_page(shell, text: str, module: Path, own: list[str], commands: int | None = None) -> None:
+    """Writes the Python code of a section into a module and runs its commands, or the first ones.
+
+    own: further settings of a training run.
+    """
     module.parent.mkdir()
     (module.parent / "__init__.py").touch()
-    module.write_text(block)
-    return commands.splitlines()
-
-
-def run_line(shell, line: str, own: list[str], folder: Path) -> None:
-    """Runs a command of a page; own: further settings of a training run."""
-    _, _, command, *arguments = shlex.split(line)
-    own = own if command == "imdbattn.train" else []
-    done = shell(command.removeprefix("imdbattn."), *arguments, *own, cwd=folder)
-    assert done.returncode == 0, (line, done.stderr)
+    module.write_text(code(text, "python"))
+    for line in code(text, "sh").splitlines()[:commands]:
+        _, _, command, *arguments = shlex.split(line)
+        arguments += own if command == "imdbattn.train" else []
+        done = shell(command.removeprefix("imdbattn."), *arguments, cwd=module.parents[1])
+        assert done.returncode == 0, (line, done.stderr)
 
 
 def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path):
@@ -157,10 +151,9 @@ def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path)
         (tmp_path / "tweets" / f"{name}.jsonl").write_text(lines)
     own = [word for word in small if not word.startswith("data.path=")]
     own += ["model=mean", "trainer.max_epochs=1", "data.min_known=0"]
-    module, section = tmp_path / "mypkg" / "sources.py", "Data sources and tokenizers"
+    text = section("own_parts.md", "## Data sources and tokenizers")
     # not its comparison, which takes seconds
-    for line in lines_of_page("own_parts.md", section, module)[:3]:
-        run_line(shell, line, own, tmp_path)
+    run_page(shell, text, tmp_path / "mypkg" / "sources.py", own, commands=3)
     metrics = json.loads((tmp_path / "runs" / "tweets" / "metrics.json").read_text())
     assert (metrics["labels"], metrics["test_reviews"]) == (["glad", "sad"], 20)
 
@@ -170,7 +163,8 @@ def test_pairs_of_ones_own_train_with_the_commands_of_the_page(shell, tmp_path):
     (tmp_path / "phrases.csv").write_text("\n".join(["english,french", *lines]))
     own = ["data.min_known=0", "trainer.max_epochs=1", "logger=csv", "trainer=cpu"]
     own += ["pictures=false", "model.net.hidden=8"]
-    for line in lines_of_page("own_data.md", "Pairs of sentences", tmp_path / "mypkg" / "pairs.py"):
-        run_line(shell, line, own, tmp_path)
+    run_page(
+        shell, section("own_data.md", "## Pairs of sentences"), tmp_path / "mypkg/pairs.py", own
+    )
     metrics = json.loads((tmp_path / "runs" / "phrases" / "metrics.json").read_text())
     assert metrics["test_set"].startswith("mypkg.pairs.phrases(file=phrases.csv): 10%")

@@ -254,13 +254,6 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     assert interval == pytest.approx(expected.interval, abs=0.1 * (expected.interval[1] - mean))
 
 
-def test_a_metric_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match="it is nan on some of the reviews"):
-        statistics.pseudo_values(
-            lambda *_: np.nan, np.zeros(5, int), [np.ones((5, 2))], np.arange(5)
-        )
-
-
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_the_test_of_one_seed_equals_mcnemar_of_statsmodels(gained, lost):
     gain_N = np.array([1.0] * gained + [-1.0] * lost + [0.0] * 50)
