@@ -59,42 +59,43 @@ def test_each_rung_is_compared_with_the_one_that_it_extends(ladder):
     json.dumps(found, allow_nan=False)  # raises no exception
 
 
-def test_numbers_follow_from_the_predictions(ladder):
-    found = quick(ladder)
-    rungs = {rung["label"]: rung for rung in found["rungs"]}
-    for label, rung in rungs.items():
-        tables = [
-            pq.read_table(ladder / "day" / f"{label}-{seed}" / "predictions.parquet")
-            for seed in (1, 2, 3)
-        ]
-        right = np.array([t["label"].to_numpy() == t["predicted"].to_numpy() for t in tables])
-        assert rung["test"]["mean"] == pytest.approx(right.mean())
-        assert rung["test"]["sd"] == pytest.approx(right.mean(1).std(ddof=1))
-        assert rung["interval"][0] < rung["test"]["mean"] < rung["interval"][1]
-        assert np.trace(rung["confusion"]) == pytest.approx(right.sum(1).mean())
-        for without in ("without “not”", "without “but”"):
-            sides = [
-                found["slices"][name] * rung["slices"][name]
-                for name in (without, without.replace("without", "with"))
-            ]
-            assert sum(sides) == pytest.approx(right.sum(1).mean())
-        first = right[:, np.arange(REVIEWS) % 5 != 0].mean()  # without BUT: a word less
-        assert rung["slices"]["0 to 5 words"] == pytest.approx(first)
-    sizes = {
-        "0 to 5 words": 320,
-        "without “not”": 300,
-        "with “not”": 100,
-        "without “but”": 320,
-        "with “but”": 80,
-    }
-    assert found["slices"] == sizes | {"6 to 6 words": 80}
-    pair = found["pairs"][0]
-    assert pair["difference"] == pytest.approx(
-        rungs["base"]["test"]["mean"] - rungs["mean"]["test"]["mean"]
-    )
-    assert pair["only_to_right"] - pair["only_from_right"] == pytest.approx(
-        REVIEWS * pair["difference"]
-    )
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory) -> dict:
+    """The mean, whose first seed is wrong at every fourth review, which has "not", and whose second
+    is wrong at every fifth, which has "but"; and base, which is right.
+    """
+    folder, places = tmp_path_factory.mktemp("by_hand"), np.arange(REVIEWS)
+    for seed, wrong in ((1, places % 4 == 0), (2, places % 5 == 0)):
+        write_run(folder / f"mean{seed}", "mean", seed, right=~wrong)
+        write_run(folder / f"base{seed}", "base", seed, right=wrong | True)
+    return quick(folder)
+
+
+def test_the_accuracy_of_a_variant_is_the_mean_of_its_seeds(by_hand):
+    scores = by_hand["rungs"][0]["test"]
+    assert scores["values"] == [0.75, 0.8]
+    assert (scores["mean"], scores["sd"]) == pytest.approx((0.775, 0.05 / 2**0.5))
+
+
+def test_the_confusion_matrix_is_the_mean_of_the_seeds(by_hand):
+    """Every fourth review, and half of every fifth, is of the first class."""
+    assert by_hand["rungs"][0]["confusion"] == [[130, 70], [20, 180]]
+
+
+def test_slices_have_the_reviews_with_their_words_and_lengths(by_hand):
+    """A review with "but" is a word longer; every twentieth has both words."""
+    sizes = {"0 to 5 words": 320, "6 to 6 words": 80, "without “not”": 300, "with “not”": 100}
+    assert by_hand["slices"] == sizes | {"without “but”": 320, "with “but”": 80}
+    shares = {"0 to 5 words": 280 / 320, "6 to 6 words": 30 / 80}
+    shares |= {"without “not”": 270 / 300, "with “not”": 40 / 100}
+    shares |= {"without “but”": 280 / 320, "with “but”": 30 / 80}
+    assert by_hand["rungs"][0]["slices"] == pytest.approx(shares)
+
+
+def test_a_pair_has_the_difference_and_the_reviews_that_only_one_is_right_at(by_hand):
+    (pair,) = by_hand["pairs"]
+    assert pair["difference"] == pytest.approx(0.225)
+    assert (pair["only_to_right"], pair["only_from_right"]) == (90, 0)
 
 
 def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
@@ -196,13 +197,8 @@ def test_runs_that_cannot_be_compared_are_listed_with_the_reason(tmp_path):
 
 def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     write_run(tmp_path / "residual", "residual", fingerprint="f2")
-    write_run(
-        tmp_path / "mean",
-        "mean",
-        fingerprint="f2",
-        metrics={"test_set": "large"},
-        right=np.ones(REVIEWS, bool),
-    )
+    large = {"metrics": {"test_set": "large"}, "right": np.ones(REVIEWS, bool)}
+    write_run(tmp_path / "mean", "mean", fingerprint="f2", **large)
     found = quick_sets(ladder, tmp_path)
     assert [(one["fingerprint"], one["test_set"], labels_of(one)) for one in found] == [
         ("f1", "small", ["mean", "base", "residual"]),
@@ -216,11 +212,8 @@ def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
 def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
     write_run(tmp_path / "tuning", "residual_pe", test=False)
     found = quick(ladder, tmp_path)
-    assert (found["split"], found["fingerprint"], found["rungs"][-1]["test"]) == (
-        "validation",
-        "v1",
-        None,
-    )
+    assert (found["split"], found["fingerprint"]) == ("validation", "v1")
+    assert found["rungs"][-1]["test"] is None
     asked = quick(ladder, tmp_path, split="test")
     assert labels_of(asked) == ["mean", "base", "residual"]
     assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
@@ -232,23 +225,13 @@ def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_pat
 
 
 def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small, tmp_path):
-    words = (
-        "model=mean",
-        "seed=3",
-        "trainer.max_epochs=1",
-        "trainer.accelerator=cpu",
-        "+trainer.min_steps=1",
-    )
+    words = ("model=mean", "seed=3", "trainer.max_epochs=1", "+trainer.min_steps=1")
     run = imdbattn.train(*small, *words, folder=tmp_path / "run")
     (tmp_path / "run" / "metrics.json").unlink()
     before = OmegaConf.load(run.folder / "config.yaml")
     imdbattn.train(f"resume={run.folder}", "pictures=false")
-    named = [
-        "data.batch_tokens=256",
-        "data.glove.dim=10",
-        "trainer.max_epochs=1",
-        "trainer.min_steps=1",
-    ]
+    named = ["data.batch_tokens=256", "data.glove.dim=10", "trainer.max_epochs=1"]
+    named.append("trainer.min_steps=1")
     for config in (before, OmegaConf.load(run.folder / "config.yaml")):
         assert (config.overrides, config.variant) == (named, before.variant)
     other = OmegaConf.to_container(before) | {"warmup": 0.2}
@@ -256,51 +239,28 @@ def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small,
     assert OmegaConf.load(tmp_path / "other" / "config.yaml").variant != before.variant
 
 
-HARDWARE = {
-    "accelerator": "gpu",
-    "devices": 2,
-    "strategy": "ddp",
-    "num_nodes": 2,
-    "enable_progress_bar": False,
-}
-
-
 def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
-    changes = [{f"trainer__{name}": value} for name, value in HARDWARE.items()]
-    changes += [
-        {"threads": 1},
-        {"logger__wandb__project": "mine"},
-        {"pictures": False},
-        {"data__cache_dir": "/a"},
-    ]
-    for seed, changed in enumerate([*changes, {"data__path": "/b"}]):
+    """tests/settings/test_variants.py has all of these settings."""
+    changes = [{"trainer__accelerator": "gpu"}, {"trainer__devices": 2}, {"threads": 1}]
+    changes += [{"logger__wandb__project": "mine"}, {"pictures": False}, {"data__path": "/b"}]
+    for seed, changed in enumerate(changes):
         write_run(tmp_path / str(seed), seed=seed, **changed)
     write_run(tmp_path / "other", trainer__precision="bf16-mixed")
     assert labels_of(found := quick(tmp_path)) == ["mean", "mean precision=bf16-mixed"]
-    assert len(found["rungs"][0]["seeds"]) == len(changes) + 1
+    assert len(found["rungs"][0]["seeds"]) == len(changes)
 
 
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     common = {"trainer__max_epochs": 3, "data__max_tokens": 128}
     write_run(tmp_path / "a", "mean", **common)
-    write_run(
-        tmp_path / "b",
-        "residual",
-        optim__lr=0.003,
-        model__score___target_="imdbattn.nn.scores.Dot",
-        **common,
-    )
+    own = {"optim__lr": 0.003, "model__score___target_": "imdbattn.nn.scores.Dot"}
+    write_run(tmp_path / "b", "residual", **own, **common)
     write_run(tmp_path / "c", "residual", **common)
     for seed in (1, 2):
-        write_run(
-            tmp_path / f"d{seed}", "residual", seed, metrics={"init_digest": "3a0d2e"}, **common
-        )
-    assert labels_of(quick(tmp_path)) == [
-        "mean",
-        "residual",
-        "residual init=3a0d2e",
-        "residual score=Dot lr=0.003",
-    ]
+        facts = {"init_digest": "3a0d2e"}
+        write_run(tmp_path / f"d{seed}", "residual", seed, metrics=facts, **common)
+    names = ["mean", "residual", "residual init=3a0d2e", "residual score=Dot lr=0.003"]
+    assert labels_of(quick(tmp_path)) == names
 
 
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
@@ -350,16 +310,9 @@ def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_pa
     own = {"data__tokenizer": "ptb", "optim__lr": 0.2}
     write_run(tmp_path / "residual", "residual", metrics={"vectors": "b"}, **own)
     found = quick(tmp_path)
-    assert labels_of(found) == [
-        "mean",
-        "base",
-        "base tokenizer=basic_english",
-        "residual tokenizer=ptb lr=0.2",
-    ]
-    assert steps_of(found) == [
-        ("base", "base tokenizer=basic_english"),
-        ("base", "residual tokenizer=ptb lr=0.2"),
-    ]
+    others = ["base tokenizer=basic_english", "residual tokenizer=ptb lr=0.2"]
+    assert labels_of(found) == ["mean", "base", *others]
+    assert steps_of(found) == [("base", other) for other in others]
     assert found["remarks"] == [
         "base is not compared with mean, which also differs in the word vectors; against= compares"
         " them.",
@@ -466,13 +419,8 @@ def by_range(tmp_path_factory) -> Path:
     for place, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
         for longest in (10, 20, 5):
             for seed in (1, 2):
-                write_decoded(
-                    folder / place / f"{longest}-{seed}",
-                    model,
-                    seed,
-                    further * longest,
-                    (1, longest),
-                )
+                one = folder / place / f"{longest}-{seed}"
+                write_decoded(one, model, seed, further * longest, (1, longest))
     return folder
 
 
@@ -483,12 +431,8 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
         pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)
     ]
     right = np.array([table["right"].to_numpy() for table in tables])
-    assert (found["items"], found["labels"], found["reviews"], rung["confusion"]) == (
-        "strings",
-        [],
-        REVIEWS,
-        [],
-    )
+    assert (found["items"], found["reviews"]) == ("strings", REVIEWS)
+    assert found["labels"] == rung["confusion"] == []
     assert rung["test"]["values"] == pytest.approx(right.mean(1))
     confidence = [table["probability"].to_numpy() for table in tables]
     assert rung["ece"] == pytest.approx(
