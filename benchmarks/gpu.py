@@ -155,7 +155,7 @@ def kind(device: str) -> str:
 def rung(device: str, precision: Precision, *words: str) -> list[str]:
     """Returns the overrides of residual_pe with the batches of a GPU."""
     trainer = [f"trainer={kind(device)}", f"trainer.precision={precision}"]
-    return ["model=residual_pe", *trainer, "data.padded_lengths=6", *words]
+    return ["model=residual_pe", *trainer, "data.max_padded_lengths=6", *words]
 
 
 def recorded(device: str, reviews: int) -> str:
@@ -175,7 +175,7 @@ def recorded(device: str, reviews: int) -> str:
     return results.report(ratios)
 
 
-class Losses(L.Callback):
+class LossMonitor(L.Callback):
     """Keeps the loss of each training step, and counts those that the Learner itself made."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ def losses(words: Sequence[str], corpus: Corpus | None) -> tuple[Tensor, int, Co
     """Returns the losses of STEPS training steps, and how many shapes were recorded."""
     L.seed_everything(1, verbose=False)
     cfg = common.settings(*words)
-    task, kept = task_of(cfg), Losses()
+    task, kept = task_of(cfg), LossMonitor()
     data_class = task.class_of("data", BatchData)
     data = data_class(cfg, corpus or data_class.read(cfg))
     module = task.class_of("module", Learner).new(cfg, data.corpus)
@@ -291,7 +291,7 @@ def counted(work: Callable[[], Result]) -> tuple[Result, int]:
 
 def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[str, float]:
     """Returns the operations of a training step, by phase."""
-    cfg = settings(f"model={rung}", "data.padded_lengths=6")
+    cfg = settings(f"model={rung}", "data.max_padded_lengths=6")
     module = ReviewClassifier.new(cfg, corpus)
     module.trainer = L.Trainer(
         precision=precision, accelerator="cpu", logger=False, enable_checkpointing=False

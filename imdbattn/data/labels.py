@@ -28,7 +28,7 @@ def as_label(value: object) -> str:
     return str(value)
 
 
-def folded(label: str) -> str:
+def comparison_key(label: str) -> str:
     """Returns a label without case, invisible characters and forms of the same letters."""
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
@@ -85,12 +85,12 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     """Returns the class numbers: the index in `names` of each label, or the labels if all of them
     are indices. 1.0 equals 1.
 
-    Raises UserError for two names that are the same word, see `folded`, and for a label that is
-    none of them.
+    Raises UserError for two names that are the same word, see `comparison_key`, and for a label
+    that is none of them.
     """
     words: dict[str, str] = {}
     for name in names:
-        if (other := words.setdefault(folded(name), name)) is not name:
+        if (other := words.setdefault(comparison_key(name), name)) is not name:
             equal = "differ at most in case, number format, accents or invisible characters"
             raise UserError(
                 f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them"

@@ -1,4 +1,4 @@
-"""The lengths to which the reviews of a GPU, or of data.padded_lengths, are padded.
+"""The lengths to which the reviews of a GPU, or of data.max_padded_lengths, are padded.
 
 Shape suffix: N items of a split.
 """

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import Ragged, padded, ragged
+from imdbattn.data.ragged import PLAIN, BatchOptions, Ragged, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
@@ -42,16 +42,16 @@ class PairBatch(NamedTuple):
     target_lengths_B: Tensor  # int64 symbols, including EOS
     items_B: Tensor  # int64
     lengths_B: Tensor  # int64 symbols, source and target
-    total: int  # number of pairs in this batch, over all processes
-    symbols: Tensor  # () int64 target symbols in this batch, including EOS, over all processes
-    padded: bool  # whether a source is padded
+    global_count: int  # number of pairs in this batch, over all processes
+    global_symbols: Tensor  # () int64 target symbols, including EOS, over all processes
+    has_padding: bool  # whether a source is padded
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
         """Returns the source lengths for the model; None if no source is padded, which avoids a
         synchronization with the device.
         """
-        return self.source_lengths_B if self.padded else None
+        return self.source_lengths_B if self.has_padding else None
 
 
 @dataclass(frozen=True)
@@ -78,52 +78,51 @@ class Pairs:
     def is_cuda(self) -> bool:
         return self.source.is_cuda
 
-    def side_lengths(self) -> np.ndarray:
-        """Returns (N,) symbols of the longer side, including EOS."""
+    def side_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
+        """Returns (N,) symbols of the longer side, including EOS. options: not used."""
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
-    def batch_lengths(self, padded_lengths: Sequence[int] = ()) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
         """Returns (N,) symbols of source and target, including EOS; with `padded_lengths` their
         positions.
         """
-        if padded_lengths:
-            return 2 * padded(self.side_lengths(), 1, None, padded_lengths)
+        if options.padded_lengths:
+            return 2 * options.padded(self.side_lengths())
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batches(
         self,
         plans: Sequence[Plan],
-        own: slice = slice(None),
-        padded_lengths: Sequence[int] = (),
+        options: BatchOptions = PLAIN,
+        of_rank: slice = slice(None),
     ) -> list[PairBatch]:
         """Makes several batches with as many operations as one.
 
         Args:
             plans: of the batches; their seeds are not used.
-            own: the pairs of one process.
-            padded_lengths: to one of these both sides are padded; by default, each side of a batch
-                is padded to its longest.
+            options: to one of `padded_lengths` both sides are padded; by default, each side of a
+                batch is padded to its longest. Others are not used.
+            of_rank: the pairs of one process.
         """
-        sides = (
-            side.batches(plans, padded_lengths=padded_lengths)
-            for side in (self.source, self.target)
-        )
+        has_few_lengths = bool(options.padded_lengths)
+        sides = (side.batches(plans, options) for side in (self.source, self.target))
         made = []
         for plan, source, target in zip(plans, *sides, strict=True):
             source_BS, target_BT = source.tokens_BT, target.tokens_BT
-            if padded_lengths:
+            if has_few_lengths:
                 size = max(source_BS.shape[1], target_BT.shape[1])
                 source_BS, target_BT = (
                     F.pad(ids, (0, size - ids.shape[1])) for ids in (source_BS, target_BT)
                 )
             lengths_B = source.lengths_B + target.lengths_B
             columns = (source_BS, source.lengths_B, target_BT, target.lengths_B)
-            kept = [column[own] for column in (*columns, source.items_B, lengths_B)]
+            kept = [column[of_rank] for column in (*columns, source.items_B, lengths_B)]
             # Read on the CPU, without waiting for the device. An empty batch (too few pairs) is
             # not padded.
-            shorter = self.source.lengths[plan.items_B][own] != source_BS.shape[1]
-            symbols, is_padded = target.lengths_B.sum(), bool(padded_lengths) or bool(shorter.any())
-            made.append(PairBatch._make([*kept, len(plan.items_B), symbols, is_padded]))
+            shorter = self.source.lengths[plan.items_B][of_rank] != source_BS.shape[1]
+            has_padding = has_few_lengths or bool(shorter.any())
+            counts = [len(plan.items_B), target.lengths_B.sum()]
+            made.append(PairBatch._make([*kept, *counts, has_padding]))
         return made
 
 

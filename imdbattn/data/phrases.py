@@ -7,12 +7,12 @@ word.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import Ragged
+from imdbattn.data.ragged import PLAIN, BatchOptions, Ragged
 from imdbattn.nn.scores import sequence_mask
 
 
@@ -24,7 +24,7 @@ class PhraseBatch(NamedTuple):
     lengths_B: Tensor
     labels_B: Tensor
     items_B: Tensor
-    total: int
+    global_count: int
     before_BTW: Tensor  # int64 ids of the words before each token, nearest first; 0 if none
     indices_BT: Tensor  # int64 index of each token in the ids of its split; 0 on padding
     # log-count ratios of the phrases that end at each token, in training; None: they are looked up
@@ -38,14 +38,16 @@ class RaggedPhrases(Ragged):
     before: int  # W
 
     def batches(  # type: ignore[override]
-        self, plans: Sequence[Plan], **options: Any
+        self,
+        plans: Sequence[Plan],
+        options: BatchOptions = PLAIN,
+        of_rank: slice = slice(None),
     ) -> list[PhraseBatch]:
         """Makes several batches. Arguments: see Ragged."""
-        cut = {name: options[name] for name in ("max_tokens", "head_share") if name in options}
         batches = []
-        for batch in super().batches(plans, **options):
+        for batch in super().batches(plans, options, of_rank):
             starts_B1 = self.offsets[batch.items_B][:, None]
-            indices_BT = self.indices(batch.items_B, batch.positions_BT, **cut)
+            indices_BT = self.indices(batch.items_B, batch.positions_BT, options)
             word_BT = sequence_mask(batch.lengths_B, indices_BT.shape[1])
             before_BTW = ids_before(self.ids, indices_BT, starts_B1, self.before)
             before_BTW = before_BTW * word_BT[..., None]

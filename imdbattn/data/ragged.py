@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     lengths_B: Tensor  # int64 tokens in the batch, may be 0
     labels_B: Tensor  # int64
     items_B: Tensor  # int64
-    total: int  # number of reviews in this batch, over all processes
+    global_count: int  # number of reviews in this batch, over all processes
 
 
 AnyBatch = TypeVar("AnyBatch", bound=NamedTuple)
@@ -45,6 +45,47 @@ def with_tensors(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatc
 def with_positions(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
     """Returns the batch with `change` applied to each of its tensors (B, T, ...)."""
     return with_tensors(batch, lambda tensor: change(tensor) if tensor.ndim > 1 else tensor)
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How reviews become a padded batch.
+
+    max_tokens: a longer review keeps its first `start_share` x max_tokens tokens and as many of its
+    last as fit.
+    word_dropout: share of each review's tokens that are removed at random; the others keep their
+    positions.
+    pad_to: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
+    padded_lengths: ascending; the number of positions is rounded up to one of these instead. The
+    last is at least the longest length.
+    """
+
+    max_tokens: int | None = None
+    start_share: float = 1.0
+    word_dropout: float = 0.0
+    pad_to: int = 1
+    padded_lengths: Sequence[int] = ()
+
+    def truncated(self, lengths: Tensor) -> Tensor:
+        """Returns the number of tokens that reviews of these lengths keep, before word dropout."""
+        return lengths if self.max_tokens is None else lengths.clamp(max=self.max_tokens)
+
+    def kept(self, lengths: Tensor) -> Tensor:
+        """Returns the number of tokens that reviews of these lengths keep; at least one unless a
+        review is empty.
+        """
+        lengths = self.truncated(lengths)
+        return (lengths * (1 - self.word_dropout)).round().long().clamp(min=1).minimum(lengths)
+
+    def padded(self, lengths: np.ndarray | int) -> np.ndarray:
+        """Returns the positions of batches with these longest lengths, at least 1."""
+        if self.padded_lengths:
+            return np.asarray(self.padded_lengths)[np.searchsorted(self.padded_lengths, lengths)]
+        rounded = -(-np.maximum(lengths, 1) // self.pad_to) * self.pad_to
+        return rounded if self.max_tokens is None else np.minimum(rounded, self.max_tokens)
+
+
+PLAIN = BatchOptions()  # whole reviews, padded to the longest
 
 
 @dataclass(frozen=True)
@@ -80,49 +121,35 @@ class Ragged:
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
     def batch(self, index_B: Tensor, *, seed: int = 0, **options: Any) -> Batch:
-        """Returns the reviews `index_B` (on the CPU), padded to the longest of them. options: see
-        `batches`.
-        """
-        return self.batches([Plan(seed, index_B.numpy())], **options)[0]
+        """Returns the reviews `index_B` (on the CPU) as one batch. options: see BatchOptions."""
+        return self.batches([Plan(seed, index_B.numpy())], BatchOptions(**options))[0]
 
     def batches(
         self,
         plans: Sequence[Plan],
-        *,
-        max_tokens: int | None = None,
-        head_share: float = 1.0,
-        word_dropout: float = 0.0,
-        multiple: int = 1,
-        own: slice = slice(None),
-        padded_lengths: Sequence[int] = (),
+        options: BatchOptions = PLAIN,
+        of_rank: slice = slice(None),
     ) -> list[Batch]:
-        """Makes several batches with as many operations as one. Each is padded to its longest
-        review, or to 1 position.
+        """Makes several batches with as many operations as one.
 
         Args:
             plans: of the batches. The same seed drops different words on different device types.
-            max_tokens: a longer review keeps its first `head_share` x max_tokens tokens and as many
-                of its last as fit.
-            word_dropout: share of each review's tokens that are removed at random; the others keep
-                their positions.
-            multiple: the number of positions is rounded up to a multiple of this, but not beyond
-                max_tokens.
-            own: the reviews of this process; random numbers are drawn for all of them.
-            padded_lengths: to round up to, instead of `multiple`; see `padded`.
+            options: of all of them.
+            of_rank: the reviews of this process; random numbers are drawn for all of them.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
         seeds, counts = [plan.seed for plan in plans], [len(plan.items_B) for plan in plans]
         index_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
-        lengths_B = self.kept(self.lengths[index_B], max_tokens)
-        kept_B = self.kept(lengths_B, max_tokens, word_dropout)
+        lengths_B = options.truncated(self.lengths[index_B])
+        kept_B = options.kept(lengths_B)
         # Of each batch, before and after word dropout
         longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
-        padded_sizes = [int(padded(size, multiple, max_tokens, padded_lengths)) for size in sizes]
+        padded_sizes = [int(options.padded(size)) for size in sizes]
         index_B, lengths_B, kept_B = move(
             torch.stack([index_B, lengths_B, kept_B]), self.ids.device
         )
         # 2. The position of each token in its truncated review.
-        if word_dropout > 0:
+        if options.word_dropout > 0:
             positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
         else:
             positions_T = torch.arange(max(longest), device=self.ids.device)
@@ -133,7 +160,7 @@ class Ragged:
         # 3. The ids of the tokens.
         tokens_BT = torch.zeros_like(positions_BT)
         if len(self.ids):
-            indices_BT = self.indices(index_B, positions_BT, max_tokens, head_share) * word_BT
+            indices_BT = self.indices(index_B, positions_BT, options) * word_BT
             tokens_BT = self.ids[indices_BT].long() * word_BT
         # 4. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
@@ -141,48 +168,29 @@ class Ragged:
         for count, size, *fields in zip(
             counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
         ):
-            own_fields = [
-                (column[own, :size] if column.ndim > 1 else column[own]).contiguous()
+            fields_of_rank = [
+                (column[of_rank, :size] if column.ndim > 1 else column[of_rank]).contiguous()
                 for column in fields
             ]
-            made.append(Batch(*own_fields, total=count))  # type: ignore[misc]
+            made.append(Batch(*fields_of_rank, global_count=count))  # type: ignore[misc]
         return made
 
-    def batch_lengths(
-        self, max_tokens: int | None = None, word_dropout: float = 0.0, **options: Any
-    ) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
         """Returns (N,) positions that each review takes in a batch with these options."""
-        kept_N = self.kept(self.lengths, max_tokens, word_dropout).numpy()
-        return padded(
-            kept_N, options.get("multiple", 1), max_tokens, options.get("padded_lengths", ())
-        )
+        return options.padded(options.kept(self.lengths).numpy())
 
-    def indices(
-        self,
-        items_B: Tensor,
-        positions_BT: Tensor,
-        max_tokens: int | None = None,
-        head_share: float = 1.0,
-    ) -> Tensor:
+    def indices(self, items_B: Tensor, positions_BT: Tensor, options: BatchOptions) -> Tensor:
         """Returns (B, T): the index in `ids` of the token at each position of a truncated review.
 
-        A truncated review is its head and its tail: a gap precedes the tail. Arguments: as in
-        `batches`.
+        A truncated review is its start and its end: a gap precedes the end.
         """
         start_B = self.offsets[items_B]
         indices_BT = start_B[:, None] + positions_BT
-        if max_tokens is None:
+        if options.max_tokens is None:
             return indices_BT
-        gap_B = (self.offsets[items_B + 1] - start_B - max_tokens).clamp(min=0)
-        return indices_BT + gap_B[:, None] * (positions_BT >= round(max_tokens * head_share))
-
-    @staticmethod
-    def kept(lengths: Tensor, max_tokens: int | None, word_dropout: float = 0.0) -> Tensor:
-        """Returns the number of tokens that reviews of these lengths keep; at least one unless a
-        review is empty.
-        """
-        lengths = lengths if max_tokens is None else lengths.clamp(max=max_tokens)
-        return (lengths * (1 - word_dropout)).round().long().clamp(min=1).minimum(lengths)
+        gap_B = (self.offsets[items_B + 1] - start_B - options.max_tokens).clamp(min=0)
+        kept_from_start = round(options.max_tokens * options.start_share)
+        return indices_BT + gap_B[:, None] * (positions_BT >= kept_from_start)
 
 
 def draw_positions(
@@ -208,23 +216,6 @@ def draw_positions(
     chosen_BT = draw_BT.topk(size, largest=False).indices
     beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
     return chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
-
-
-def padded(
-    lengths: np.ndarray | int,
-    multiple: int,
-    max_tokens: int | None,
-    padded_lengths: Sequence[int] = (),
-) -> np.ndarray:
-    """Returns the lengths rounded up to one of `padded_lengths`, if any; else to a multiple, but
-    not beyond max_tokens. At least 1.
-
-    padded_lengths: ascending; the last is at least the longest length.
-    """
-    if padded_lengths:
-        return np.asarray(padded_lengths)[np.searchsorted(padded_lengths, lengths)]
-    rounded = -(-np.maximum(lengths, 1) // multiple) * multiple
-    return rounded if max_tokens is None else np.minimum(rounded, max_tokens)
 
 
 def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
@@ -257,13 +248,11 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
     return Ragged(flat, lengths.cumsum(0), labels_N, np.arange(len(ids)))
 
 
-def read_places(length: int, max_tokens: int | None, head_share: float) -> list[int]:
-    """Returns the indices of the tokens that remain when `Ragged.batch` truncates a review of
-    `length` tokens.
+def kept_indices(length: int, options: BatchOptions) -> list[int]:
+    """Returns the indices of the tokens that remain when a review of `length` tokens is
+    truncated.
     """
-    batch = ragged([list(range(length))]).batch(
-        torch.tensor([0]), max_tokens=max_tokens, head_share=head_share
-    )
+    (batch,) = ragged([list(range(length))]).batches([Plan(0, np.arange(1))], options)
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 
@@ -272,16 +261,16 @@ class BatchMaker:
 
     Args:
         split: `Ragged`, or another type with `batches` and `batch_lengths`.
+        options: of all batches.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
-        options: arguments of `split.batches`.
     """
 
-    def __init__(self, split: Any, rank: int = 0, ranks: int = 1, **options: Any):
-        self.split, self.own, self.options = split, slice(rank, None, ranks), options
+    def __init__(self, split: Any, options: BatchOptions = PLAIN, rank: int = 0, ranks: int = 1):
+        self.split, self.options, self.of_rank = split, options, slice(rank, None, ranks)
 
     def make(self, plans: Sequence[Plan]) -> list[Any]:
         """Returns the batches of several plans, made together."""
-        return self.split.batches(plans, own=self.own, **self.options)
+        return self.split.batches(plans, self.options, self.of_rank)
 
     def of_items(self, items_B: np.ndarray) -> Any:
         """Returns these items as one batch."""
@@ -290,11 +279,12 @@ class BatchMaker:
 
     def lengths_N(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""
-        return self.split.batch_lengths(**self.options)
+        return self.split.batch_lengths(self.options)
 
     def limit_lengths(self, count: int) -> None:
         """Pads to at most `count` lengths, those with the least padding."""
         from imdbattn.data.padded_lengths import best_lengths
 
         side_lengths = getattr(self.split, "side_lengths", self.split.batch_lengths)
-        self.options["padded_lengths"] = best_lengths(side_lengths(**self.options), count)
+        lengths = best_lengths(side_lengths(self.options), count)
+        self.options = replace(self.options, padded_lengths=lengths)

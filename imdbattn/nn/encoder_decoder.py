@@ -18,7 +18,7 @@ NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 Recurrent = tuple[Tensor, ...]  # (hidden_LBH,) for a GRU, (hidden_LBH, cell_LBH) for an LSTM
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """The input of a decoder's step: its recurrent state, and what it attends to."""
 
     recurrent: Recurrent
@@ -27,13 +27,13 @@ class State(NamedTuple):
     mask_B1S: Tensor | None = None  # False on padding; None without padding
     weights_BTS: Tensor | None = None  # attention of the last steps; None at the start
 
-    def repeat(self, times: int) -> "State":
+    def repeat(self, times: int) -> "DecoderState":
         """(B * times): the state of each sequence `times` times in a row."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
         rest: Any = [
             part if part is None else part.repeat_interleave(times, 0) for part in self[1:]
         ]
-        return State(recurrent, *rest)
+        return DecoderState(recurrent, *rest)
 
 
 def recurrent_net(
@@ -111,18 +111,18 @@ class Decoder(nn.Module):
 
     def initial_state(
         self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
-    ) -> State:
+    ) -> DecoderState:
         """Returns the state before the first symbol, from what the encoder returns."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
-            return State(recurrent, outputs_BSH)
+            return DecoderState(recurrent, outputs_BSH)
         outputs_BSH = outputs_BSH.contiguous()  # every step reads it
         mask_B1S = None
         if lengths_B is not None:
             mask_B1S = sequence_mask(lengths_B, len(outputs_SBH))[:, None]
-        return State(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
+        return DecoderState(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
-    def forward(self, tokens_BT: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward(self, tokens_BT: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them; T is 1 in a
         search.
         """
@@ -140,7 +140,7 @@ class Decoder(nn.Module):
         outputs_BTH, weights_BTS = (torch.cat(step, 1) for step in zip(*steps, strict=True))
         return self.head(outputs_BTH), state._replace(weights_BTS=weights_BTS)
 
-    def attend(self, state: State) -> tuple[Tensor, Tensor]:
+    def attend(self, state: DecoderState) -> tuple[Tensor, Tensor]:
         """Returns the context (B, 1, H), and the weights (B, 1, S)."""
         query_B1H = state.recurrent[0][-1][:, None]
         assert self.score is not None
@@ -174,7 +174,7 @@ class EncoderDecoder(nn.Module):
         self.encoder = Encoder(source_vocabulary, **settings)
         self.decoder = Decoder(target_vocabulary, score=score, **settings)
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> State:
+    def encode(self, source_BS: Tensor, lengths_B: Tensor | None = None) -> DecoderState:
         """Returns the decoder's state before the first symbol."""
         outputs_SBH, recurrent = self.encoder(source_BS, lengths_B)
         return self.decoder.initial_state(outputs_SBH, recurrent, lengths_B)

@@ -28,29 +28,29 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    allowed: Tensor | None,
+    mask: Tensor | None,
     scale: float,
     added: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `allowed`, which
+    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `mask`, which
     broadcasts to the scores, is True; None: over all keys.
     """
     if added is not None:  # one product computes both: more columns cost less than more scores
         pairs = zip((query * scale, key), added, strict=True)
         query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
         scale = 1.0
-    if allowed is None:
-        allowed = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
-    allowed = torch.atleast_2d(allowed)
+    if mask is None:
+        mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)
+    mask = torch.atleast_2d(mask)
     if use_blocks(query, key, value):
-        return blocked_attention(query, key, value, allowed, scale)
+        return blocked_attention(query, key, value, mask, scale)
     width = value.shape[-1]
     # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
     if query.is_cuda:
         query, key, value = (
             F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value)
         )
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, scale=scale)[
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[
         ..., :width
     ]
 

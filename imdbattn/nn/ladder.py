@@ -46,34 +46,34 @@ class Attention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        allowed: Tensor | None = None,
+        mask: Tensor | None = None,
         added: Columns | None = None,
     ) -> Tensor:
         """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
         scores = self.score(query, key)
         if added is not None:
             scores = scores + added[0] @ added[1].transpose(-2, -1)
-        return masked_softmax(scores, allowed)
+        return masked_softmax(scores, mask)
 
     def forward(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        allowed: Tensor | None = None,
+        mask: Tensor | None = None,
         added: Columns | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
-        allowed: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
+        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
         without any key gives 0.
         added: columns whose products are added to the scores.
         """
         if not is_product(self.score):
-            return self.attention_weights(query, key, value, allowed, added) @ value
+            return self.attention_weights(query, key, value, mask, added) @ value
         # the same, faster
         query = self.score.project(query)
-        return fast_attention(query, key, value, allowed, self.score.scale, added)
+        return fast_attention(query, key, value, mask, self.score.scale, added)
 
 
 class SelfAttention(nn.Module):

@@ -63,8 +63,8 @@ class Attended(NamedTuple):
     """The weights of one attention, and which of its queries and keys are not padding."""
 
     weights_BHQK: Tensor
-    queries_BQ: Tensor  # bool
-    keys_B: Tensor  # int64, number of keys
+    is_query_BQ: Tensor  # bool
+    key_count_B: Tensor  # int64, number of keys
 
     @classmethod
     def to_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
@@ -73,9 +73,9 @@ class Attended(NamedTuple):
         words.
         """
         queries, keys = weights_BHQK.shape[-2:]
-        keys_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>
-        ends_B = torch.ones_like(keys_B) if queries == 1 else keys_B
-        return cls(weights_BHQK, sequence_mask(ends_B, queries), keys_B)
+        key_count_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>
+        ends_B = torch.ones_like(key_count_B) if queries == 1 else key_count_B
+        return cls(weights_BHQK, sequence_mask(ends_B, queries), key_count_B)
 
     def entropy(self) -> Tensor:
         """Returns the entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0
@@ -88,7 +88,7 @@ class Attended(NamedTuple):
 
     def over_queries(self, values_BHQ: Tensor) -> Tensor:
         """Returns the mean of each review over its queries, (B, H)."""
-        mask_B1Q = self.queries_BQ[:, None]
+        mask_B1Q = self.is_query_BQ[:, None]
         return (values_BHQ * mask_B1Q).sum(-1) / mask_B1Q.sum(-1)
 
 

@@ -126,7 +126,7 @@ class Throughput(L.Callback):
         self.__dict__ |= state
 
 
-class Losses(L.Callback):
+class LossMonitor(L.Callback):
     """Logs every `log_every_n_steps` the mean loss of the steps since, over all processes, and the
     learning rate of the last one; losses are read together, because reading one synchronizes with
     the device.
@@ -252,15 +252,15 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
             attention, right_B = module.attention(on_device)
             for name, attended in attention.items():
-                several_B = attended.keys_B > 1
+                several_B = attended.key_count_B > 1
                 entropy_BHQ = attended.entropy()
-                most_B = attended.keys_B.float().log()  # rounding may exceed it
+                most_B = attended.key_count_B.float().log()  # rounding may exceed it
                 share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
                 largest_BHQ = attended.weights_BHQK.float().amax(-1)
                 means = map(attended.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
                 kept = (part[several_B].cpu() for part in (*means, right_B))
                 columns.setdefault(name, []).append(tuple(kept))
-                shown_BQ = attended.queries_BQ & several_B[:, None]
+                shown_BQ = attended.is_query_BQ & several_B[:, None]
                 for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
                     shares_N = share_BQ[shown_BQ].cpu().numpy()
                     queries.setdefault(head_name(name, head), []).append(shares_N)

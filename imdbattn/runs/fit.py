@@ -24,7 +24,7 @@ from imdbattn.folders.run_folder import (
     write_json,
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, Losses, Throughput
+from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
@@ -89,7 +89,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         trainer.loggers = tracker.start(folder, cfg.dump(), resume)
 
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
-    losses, throughput = Losses(corpus.splits["train"].rows), Throughput()
+    losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     resume_checkpoint = ResumeCheckpoint(
         folder, fingerprints, losses, cfg.save_minutes, begin, signals
     )

@@ -19,13 +19,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.loops.progress import _Progress as Progress
+from lightning.pytorch.loops.progress import _Progress as LoopProgress
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
-from imdbattn.runs.callbacks import Losses
+from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.signals import Signals
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
@@ -104,7 +104,7 @@ class ResumeCheckpoint(L.Callback):
         self,
         folder: Path,
         fingerprints: Mapping[str, str | None],
-        losses: Losses,
+        losses: LossMonitor,
         minutes: float | None,
         begin: Callable[[L.Trainer], None],
         signals: RunSignals,
@@ -206,7 +206,7 @@ class ResumeCheckpoint(L.Callback):
 
     # --- what to save -----------------------------------------------------------------------------
 
-    def save(self, trainer: L.Trainer, module: Any, started: Progress | None = None) -> None:
+    def save(self, trainer: L.Trainer, module: Any, started: LoopProgress | None = None) -> None:
         """Writes last.ckpt; must be called in all processes.
 
         started: progress of the epoch or batch that Lightning has counted as started before it

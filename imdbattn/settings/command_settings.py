@@ -12,7 +12,7 @@ from imdbattn.settings.schema import (
     Amount,
     ClassSettings,
     Count,
-    Errors,
+    EncodingErrors,
     Flag,
     GloveSource,
     Group,
@@ -46,7 +46,7 @@ class OtherData(LocalData):
     text_column: Text | None
     label_column: Text | None
     label_names: Annotated[list[Text], Field(min_length=2)] | None
-    encoding_errors: Errors | None
+    encoding_errors: EncodingErrors | None
     max_tokens: Count | None
     test_lengths: Lengths | None
 

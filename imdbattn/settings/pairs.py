@@ -9,11 +9,11 @@ from imdbattn.settings.schema import (
     Amount,
     ClassSettings,
     Count,
-    Files,
     Flag,
     Group,
     Lengths,
     Natural,
+    ReadData,
     Several,
     Text,
     check_source,
@@ -41,7 +41,7 @@ class ReverseData(Group):
 SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
 
 
-class TranslationData(Files):
+class TranslationData(ReadData):
     source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None

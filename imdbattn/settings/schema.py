@@ -79,7 +79,7 @@ InnerShare = Annotated[float, Field(gt=0, lt=1), FromText]
 DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
 Several = Annotated[int, Field(ge=2), FromText]
-Errors = Literal["strict", "replace"]
+EncodingErrors = Literal["strict", "replace"]
 # a custom function, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
@@ -175,11 +175,11 @@ class Probe(Group):
     test: Even
 
 
-class Files(Group):
+class ReadData(Group):
     """Data that are read, not generated."""
 
     path: Text | None
-    encoding_errors: Errors
+    encoding_errors: EncodingErrors
     validation_share: InnerShare
     test_share: InnerShare
     max_tokens: Count | None
@@ -188,7 +188,7 @@ class Files(Group):
     min_known: Share = 0.2
 
 
-class ReviewDataSettings(Files):
+class ReviewDataSettings(ReadData):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text
@@ -203,12 +203,12 @@ class ReviewDataSettings(Files):
     tokenizer: TokenizerName | ClassSettings
     cache_dir: Text | None
     glove: GloveSettings
-    head_share: Share
+    start_share: Share
     batch_tokens: Count | None
     word_dropout: DropShare
     curriculum: list[Count] | None = None
     pad_to: Count
-    padded_lengths: Count | None
+    max_padded_lengths: Count | None
     probe: Probe | None = None
 
     def check(self) -> None:

@@ -245,16 +245,16 @@ class Learner(L.LightningModule):
             raise RuntimeError("an item was scored twice")
         return (items_N[order], *(part[order] for part in rest))
 
-    def log_scores(self, name: str) -> None:
+    def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
         values = {f"{name}/{key}": value for key, value in self.scores.values().items()}
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:
-        self.log_scores("val")
+        self.finish_evaluation("val")
 
     def on_test_epoch_end(self) -> None:
-        self.log_scores("test")
+        self.finish_evaluation("test")
 
     # --- the optimizer ----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import torch
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.plans import POOL, EvalPlans, TrainPlans
-from imdbattn.data.ragged import BatchMaker
+from imdbattn.data.ragged import PLAIN, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
@@ -73,10 +73,9 @@ class BatchData(L.LightningDataModule):
     def __init__(self, cfg: Any, corpus: Any, test_split: str = "test"):
         super().__init__()
         self.cfg, self.corpus, self.test_split = cfg, corpus, test_split
-        # number of padded lengths; None: GPU_LENGTHS on a GPU, no limit on a CPU
-        self.padded_lengths: int | None = None
-        self.options: dict[str, Any] = {}  # of the batches, see `Ragged.batch`
-        self.train_options: dict[str, Any] = {}  # of the training batches, in addition
+        # None: GPU_LENGTHS on a GPU, no limit on a CPU
+        self.max_padded_lengths: int | None = None
+        self.options = self.train_options = PLAIN  # of the batches for evaluation and for training
 
     @staticmethod
     def read(cfg: Any) -> Corpus:
@@ -110,32 +109,34 @@ class BatchData(L.LightningDataModule):
         """Returns the items of a split, from which its batches are made."""
         return self.corpus.splits[split]
 
-    def batch_maker(self, split: str, *ranks: int, **options: Any) -> BatchMaker:
+    def batch_maker(
+        self, split: str, options: BatchOptions | None = None, ranks: tuple[int, int] = (0, 1)
+    ) -> BatchMaker:
         """Returns what makes the batches of a split, on the training device; their padded lengths
-        are few if this module limits them.
+        are few if this module limits them. options: those for evaluation, if None.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        maker = BatchMaker(self.items(split).to(device), *ranks, **{**self.options, **options})
-        if count := self.most_lengths(maker):
+        maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
+        if count := self.length_count(maker):
             maker.limit_lengths(count)
         return maker
 
-    def most_lengths(self, maker: BatchMaker) -> int | None:
+    def length_count(self, maker: BatchMaker) -> int | None:
         """Returns the number of different padded lengths of a split; None for any number."""
-        return self.padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
+        return self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
 
-    def first_epochs(self) -> list[dict[str, Any]]:
+    def first_epochs(self) -> list[BatchOptions]:
         """Returns the options of the batches of each of the first epochs, where they differ from
-        those of the others.
+        `train_options`.
         """
         return []
 
-    def overfit(self) -> float:
+    def overfit_batches(self) -> float:
         """Returns the number or share of batches that every epoch repeats; 0 is all."""
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
     def loader(self, maker: BatchMaker, plans: Any) -> Loader:
-        if overfit := self.overfit():  # the same items in every epoch
+        if overfit := self.overfit_batches():  # the same items in every epoch
             count = int(overfit if overfit >= 1 else overfit * len(plans)) or 1
             plans = list(islice(plans, count))
         return Loader(maker, plans, GPU_CHUNK if on_gpu(maker) else 1)
@@ -144,21 +145,21 @@ class BatchData(L.LightningDataModule):
         """Returns the training batches of the current epoch. The number of steps and the learning
         rate do not depend on `first_epochs`: all epochs have as many batches.
         """
-        loader, epoch = self.train_loader(), self.trainer.current_epoch if self.trainer else 0
-        differing = [] if self.overfit() else self.first_epochs()[epoch:]
-        return self.train_loader(len(loader), **differing[0]) if differing else loader
+        epoch = self.trainer.current_epoch if self.trainer else 0
+        loader = self.train_loader(self.train_options)
+        differing = [] if self.overfit_batches() else self.first_epochs()[epoch:]
+        return self.train_loader(differing[0], len(loader)) if differing else loader
 
-    def train_loader(self, count: int | None = None, **options: Any) -> Loader:
+    def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
-        options = {**self.train_options, **options}
-        maker = self.batch_maker("train", *self.ranks(), **options)
+        maker = self.batch_maker("train", options, self.ranks())
         plans = TrainPlans(
             maker.lengths_N(),
             self.batch_tokens,
             self.cfg.seed,
             done=self.done,
             count=count,
-            pool=None if self.most_lengths(maker) else POOL,
+            pool=None if self.length_count(maker) else POOL,
         )
         return self.loader(maker, plans)
 

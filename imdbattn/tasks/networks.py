@@ -4,13 +4,13 @@ Shape suffixes: D vector width, V words, R words whose vectors are trained.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from imdbattn.data.glove import Glove
-from imdbattn.data.ragged import as_tensor
+from imdbattn.data.ragged import BatchOptions, as_tensor
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
@@ -64,10 +64,6 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
-def batch_options(data: ReviewDataSettings) -> dict[str, Any]:
-    """Returns the options of Ragged.batch for training and evaluation."""
-    return {
-        "max_tokens": data.max_tokens,
-        "head_share": data.head_share,
-        "multiple": data.pad_to,
-    }
+def batch_options(data: ReviewDataSettings) -> BatchOptions:
+    """Returns the options of batches for evaluation, and for training without word dropout."""
+    return BatchOptions(data.max_tokens, data.start_share, pad_to=data.pad_to)

@@ -293,22 +293,22 @@ class StepRecorder:
             copies.append(torch.cat([weight.detach().flatten() for weight in group["params"]]))
         return copies
 
-    def state(self) -> "State":
+    def state(self) -> "Snapshot":
         # with buffers that training changes
         tensors = [*self.module.state_dict().values()]
         for values in self.optimizer.state.values():
             tensors += filter(is_tensor, values.values())
         copies = [tensor.clone() for tensor in tensors]
-        return State(tensors, copies, random_states(self.module.device), self.weights())
+        return Snapshot(tensors, copies, random_states(self.module.device), self.weights())
 
-    def restore(self, state: "State") -> None:
+    def restore(self, state: "Snapshot") -> None:
         with torch.no_grad():
             for tensor, copy in zip(state.tensors, state.copies, strict=True):
                 tensor.copy_(copy)
         set_random_states(state.random, self.module.device)
 
 
-class State(NamedTuple):
+class Snapshot(NamedTuple):
     tensors: list[Tensor]
     copies: list[Tensor]
     random: list[Tensor]

@@ -17,7 +17,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.padded_lengths import best_lengths
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
-from imdbattn.data.ragged import BatchMaker, ragged, read_places
+from imdbattn.data.ragged import BatchMaker, BatchOptions, kept_indices, ragged
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.runs.fit import fit
@@ -92,11 +92,11 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 
-def head_and_tail(length: int, max_tokens: int | None, head_share: float) -> list[int]:
+def head_and_tail(length: int, max_tokens: int | None, start_share: float) -> list[int]:
     """Indices of the tokens that remain of a review of `length` tokens, to compare with."""
     if max_tokens is None or length <= max_tokens:
         return list(range(length))
-    head = round(max_tokens * head_share)
+    head = round(max_tokens * start_share)
     return [*range(head), *range(length - max_tokens + head, length)]
 
 
@@ -140,7 +140,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
 )
 @example([[*range(3, 13)]], 6, 0.5, 0.0, 2, 4)
 def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
-    reviews, max_tokens, head_share, share, before, multiple
+    reviews, max_tokens, start_share, share, before, multiple
 ):
     """Also for a word after the gap of a truncated review; at the start of a review there are
     none.
@@ -148,9 +148,9 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     order = torch.arange(len(reviews)).flip(0)
     options = {
         "max_tokens": max_tokens,
-        "head_share": head_share,
+        "start_share": start_share,
         "word_dropout": share,
-        "multiple": multiple,
+        "pad_to": multiple,
     }
     batch = with_words_before(ragged(reviews), before + 1).batch(order, seed=7, **options)
     plain = ragged(reviews).batch(order, seed=7, **options)
@@ -158,8 +158,8 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
         length = int(batch.lengths_B[row])
-        places = head_and_tail(len(review), max_tokens, head_share)
-        assert read_places(len(review), max_tokens, head_share) == places
+        places = head_and_tail(len(review), max_tokens, start_share)
+        assert kept_indices(len(review), BatchOptions(**options | {"word_dropout": 0})) == places
         read = [places[position] for position in batch.positions_BT[row, :length]]
         assert share or read == places
         assert batch.tokens_BT[row, :length].tolist() == [review[place] for place in read]
@@ -187,10 +187,10 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
         options = {
             "max_tokens": 20,
             "word_dropout": share,
-            "multiple": 4,
+            "pad_to": 4,
             "padded_lengths": widths,
         }
-        maker = BatchMaker(split, 0, 2, **options)
+        maker = BatchMaker(split, BatchOptions(**options), 0, 2)
         for plan, together in zip(plans, maker.make(plans), strict=True):
             (alone,) = maker.make([plan])
             for one, other in zip(alone, together, strict=True):
@@ -201,10 +201,10 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
 def test_the_ranks_together_have_the_batch_of_one_process(ranks):
     reviews = with_words_before(ragged([[3] * length for length in range(1, 60)]), 3)
     plans = [Plan(7, np.arange(10, 30))]
-    cut = {"max_tokens": 40, "head_share": 0.75, "word_dropout": 0.5}
-    (whole,) = BatchMaker(reviews, **cut).make(plans)
-    parts = [BatchMaker(reviews, rank, ranks, **cut).make(plans)[0] for rank in range(ranks)]
-    assert all(part.total == whole.total == 20 for part in parts)
+    cut = BatchOptions(max_tokens=40, start_share=0.75, word_dropout=0.5)
+    (whole,) = BatchMaker(reviews, cut).make(plans)
+    parts = [BatchMaker(reviews, cut, rank, ranks).make(plans)[0] for rank in range(ranks)]
+    assert all(part.global_count == whole.global_count == 20 for part in parts)
     for rank, part in enumerate(parts):
         assert part.positions_BT.tolist() == whole.positions_BT[rank::ranks].tolist()
         assert part.before_BTW.tolist() == whole.before_BTW[rank::ranks].tolist()

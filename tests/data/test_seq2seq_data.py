@@ -102,10 +102,13 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
         assert not batch.target_BT[place_in_batch, t:].any()
     assert batch.items_B.tolist() == index
     assert torch.equal(batch.lengths_B, batch.source_lengths_B + batch.target_lengths_B)
-    assert (batch.total, batch.symbols) == (len(index), int(batch.target_lengths_B.sum()))
+    assert (batch.global_count, batch.global_symbols) == (
+        len(index),
+        int(batch.target_lengths_B.sum()),
+    )
     assert {tensor.dtype for tensor in batch[:6]} == {torch.int64}
     lengths = set(batch.source_lengths_B.tolist())
-    assert batch.padded == (len(lengths) > 1), "a model that is told no lengths would read padding"
+    assert batch.has_padding == (len(lengths) > 1), "without lengths a model would read padding"
     assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
 
 

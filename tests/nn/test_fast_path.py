@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import BatchMaker, Ragged, ragged
+from imdbattn.data.ragged import BatchMaker, BatchOptions, Ragged, ragged
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import sequence_mask
@@ -57,7 +57,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
     theirs = copied(ours, settings("model=residual_pe").model.net.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
-    batches = BatchMaker(ragged(reviews, labels), multiple=16)
+    batches = BatchMaker(ragged(reviews, labels), BatchOptions(pad_to=16))
     table_VD = ours.embedding(torch.arange(2 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
@@ -138,9 +138,9 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there = whole.to(torch.device("meta"))
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
-    cut = {"max_tokens": 512, "head_share": 0.75, "word_dropout": 0.5, "multiple": 16}
+    cut = BatchOptions(max_tokens=512, start_share=0.75, word_dropout=0.5, pad_to=16)
     plans = [Plan(0, np.arange(20)), Plan(1, np.arange(15))]
-    batch, _ = BatchMaker(there, **cut).make(plans)
+    batch, _ = BatchMaker(there, cut).make(plans)
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta
     module.trainer = type("Trainer", (), {"world_size": 1})()
@@ -156,7 +156,7 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
 ):
     words = [*small, "model=residual_pe", "model.net.layers=1", "data.word_dropout=0.3"]
     words += ["trainer.max_epochs=2", "data.batch_tokens=100"]
-    fit(settings(*words, f"data.padded_lengths={loaders.GPU_LENGTHS}"), tmp_path / "cpu")
+    fit(settings(*words, f"data.max_padded_lengths={loaders.GPU_LENGTHS}"), tmp_path / "cpu")
     together = []
     make = BatchMaker.make
     monkeypatch.setattr(

@@ -253,7 +253,7 @@ def read() -> Ragged:
 def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(settings, read, rung):
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
-    options = {"max_tokens": 20, "head_share": 0.5, "word_dropout": 0.5}
+    options = {"max_tokens": 20, "start_share": 0.5, "word_dropout": 0.5}
     batch = with_words_before(read, 3).batch(rows_B, **options)
     own = [module.ratios_MF[read.offsets[row] : read.offsets[row + 1]] for row in rows_B]
     ratios_BTF = torch.zeros(*batch.tokens_BT.shape, module.ratios_MF.shape[1])

@@ -118,7 +118,7 @@ def write_folds(folder: Path, model="mean", seed=1, accuracy=0.8, folds=4, data=
 
 
 @pytest.fixture(scope="module")
-def folded(tmp_path_factory):
+def comparison_key(tmp_path_factory):
     """Two rungs, two seeds, four folds."""
     folder = tmp_path_factory.mktemp("folds")
     for model, accuracy in (("base", 0.85), ("mean", 0.7)):

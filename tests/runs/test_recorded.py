@@ -224,7 +224,7 @@ def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
     calls = []
 
     def made(self, plans):
-        calls.extend(["word_dropout"] * ("word_dropout" in self.options))  # of training batches
+        calls.extend(["word_dropout"] * (self.options.word_dropout > 0))  # of training batches
         if len(calls) == call:
             if how == "crash":
                 raise RuntimeError("the machine is gone")
@@ -248,7 +248,7 @@ def test_a_loss_that_is_not_finite_names_its_own_step_and_rows(run, tapes, monke
 
     def spoiled(self, plans):
         batches = make(self, plans)
-        if len(plans) > 3 and not spoilt and "word_dropout" in self.options:
+        if len(plans) > 3 and not spoilt and self.options.word_dropout > 0:
             spoilt.append(sorted(self.split.rows[batches[3].items_B]))
             batches[3] = batches[3]._replace(labels_B=batches[3].labels_B * 0 + 1)
         return batches

@@ -149,7 +149,7 @@ class TaggingModule(Learner):
     def training_loss(self, batch: Batch) -> Tensor:
         losses_B, right_B = self.losses(batch)
         self.add_to_epoch(losses_B, right_B, len(right_B))
-        return losses_B.sum() * (self.trainer.world_size / batch.total)
+        return losses_B.sum() * (self.trainer.world_size / batch.global_count)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         losses_B, right_B = self.losses(batch)

@@ -19,7 +19,7 @@ def part_of(whole: Batch, rows: slice) -> Batch:
         for name, value in whole._asdict().items()
         if isinstance(value, torch.Tensor)
     }
-    return whole._replace(**fields, total=len(REVIEWS))
+    return whole._replace(**fields, global_count=len(REVIEWS))
 
 
 def step(module: ReviewClassifier, reviews: Batch, processes: int) -> torch.Tensor:

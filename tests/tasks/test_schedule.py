@@ -37,7 +37,7 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
     rows_B1 = rows_B[:, None]
-    batch = Batch(rows_B1, rows_B1, lengths_B, labels_B, rows_B, total=2)
+    batch = Batch(rows_B1, rows_B1, lengths_B, labels_B, rows_B, global_count=2)
     module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
     module.trainer = SimpleNamespace(world_size=1)
     own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.data.labels import folded, label_of, with_class_numbers
+from imdbattn.data.labels import comparison_key, label_of, with_class_numbers
 from imdbattn.data.sources.hub import is_saved, saved_reviews, state_of
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Texts
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# labels, folded, that programs write for none
+# labels, comparison_key, that programs write for none
 MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "none", "null")
 UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
 
@@ -96,10 +96,12 @@ def given_splits(path: Path, text_column: str, label_column: str) -> dict[str, l
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[split] = [file for _, entry in numbered for file in contents[entry]]
-    used = {folded(file.parent.name) for group in files.values() for file in group}
+    used = {comparison_key(file.parent.name) for group in files.values() for file in group}
     for entry in others:
         if entry.is_dir():
-            labelled = not used.isdisjoint(folded(file.parent.name) for file in contents[entry])
+            labelled = not used.isdisjoint(
+                comparison_key(file.parent.name) for file in contents[entry]
+            )
         else:
             labelled = has_columns(entry, {text_column, label_column})
         if labelled:
@@ -146,7 +148,7 @@ def read_reviews(
     columns = {"data.text_column": text_column, "data.label_column": label_column}
     texts, labels = tables.read_columns(file, columns, encoding_errors)
     missing = ("",) if label_names else MISSING
-    names = {label: label_of(label) for label in {*labels} if folded(label) not in missing}
+    names = {label: label_of(label) for label in {*labels} if comparison_key(label) not in missing}
     for row, label in enumerate(labels):
         if label not in names:
             problem, remedy = "has no label", "fill it, or remove the row"

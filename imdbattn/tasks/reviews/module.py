@@ -7,7 +7,7 @@ vectors are trained, M words of the training reviews, F log-count ratios of a wo
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
-from imdbattn.data.ragged import Batch, Ragged
+from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, link_or_copy
@@ -39,9 +39,9 @@ class ReviewData(BatchData):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.padded_lengths = self.cfg.data.padded_lengths
+        self.max_padded_lengths = self.cfg.data.max_padded_lengths
         self.options = batch_options(self.cfg.data)
-        self.train_options = {"word_dropout": self.cfg.data.word_dropout}
+        self.train_options = replace(self.options, word_dropout=self.cfg.data.word_dropout)
 
     @staticmethod
     def read(cfg: ReviewSettings) -> ReviewCorpus:
@@ -56,14 +56,12 @@ class ReviewData(BatchData):
     @property
     def batch_tokens(self) -> int:
         train, data = self.corpus.splits["train"], self.cfg.data
-        return data.batch_tokens or default_budget(
-            int(train.kept(train.lengths, data.max_tokens).sum())
-        )
+        return data.batch_tokens or default_budget(int(self.options.kept(train.lengths).sum()))
 
-    def first_epochs(self) -> list[dict[str, Any]]:
+    def first_epochs(self) -> list[BatchOptions]:
         limit = self.cfg.data.max_tokens
         return [
-            {"max_tokens": min(tokens, limit or tokens)}
+            replace(self.train_options, max_tokens=min(tokens, limit or tokens))
             for tokens in self.cfg.data.curriculum or []
         ]
 
@@ -243,7 +241,7 @@ class ReviewClassifier(Learner):
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews of the global batch
         # equal weight.
-        return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.total)
+        return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
 
     def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Returns the logits, and the weights of each attention, which fast attention does not

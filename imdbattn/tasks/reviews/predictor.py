@@ -20,7 +20,7 @@ from imdbattn.data.ragged import (
     Batch,
     BatchMaker,
     Ragged,
-    read_places,
+    kept_indices,
     with_tensors,
 )
 from imdbattn.data.tokens import AnyTokenizer, Word
@@ -109,13 +109,13 @@ class ReviewPredictor(Predictor):
     def warning(self, texts: int, unread: Sequence[str]) -> str:
         return f"{len(unread)} of {texts} reviews have no words; they are labeled anyway"
 
-    def batch_maker(self, texts: Sequence[str], multiple: int = 1) -> BatchMaker:
-        """Returns what makes batches of texts. multiple: see `Ragged.batches`."""
+    def batch_maker(self, texts: Sequence[str], pad_to: int = 1) -> BatchMaker:
+        """Returns what makes batches of texts. pad_to: see BatchOptions."""
         ids, offsets, _ = self.tokenizer.encode(texts)
-        return self.batch_maker_of_ids(ids, offsets, multiple)
+        return self.batch_maker_of_ids(ids, offsets, pad_to)
 
     def batch_maker_of_ids(
-        self, ids: np.ndarray, offsets: np.ndarray, multiple: int = 1
+        self, ids: np.ndarray, offsets: np.ndarray, pad_to: int = 1
     ) -> BatchMaker:
         """Returns what makes batches of texts that are ids already: text n is
         ids[offsets[n] : offsets[n + 1]].
@@ -124,9 +124,9 @@ class ReviewPredictor(Predictor):
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
         )
-        return self.batch_maker_of_split(reviews, multiple)
+        return self.batch_maker_of_split(reviews, pad_to)
 
-    def batch_maker_of_split(self, reviews: Ragged, multiple: int = 1) -> BatchMaker:
+    def batch_maker_of_split(self, reviews: Ragged, pad_to: int = 1) -> BatchMaker:
         """Returns what makes batches as the model reads them, with the words before each word for
         phrases.
         """
@@ -134,15 +134,12 @@ class ReviewPredictor(Predictor):
             from imdbattn.data.phrases import with_words_before
 
             reviews = with_words_before(reviews, self.cfg.model.phrases.longest)
-        return BatchMaker(reviews, **self.batch_options | {"multiple": multiple})
+        return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
 
     def words_read(self, text: str) -> list[Word]:
         """Returns the words that remain after truncation to data.max_tokens."""
         words = self.tokenizer.words(text)
-        return [
-            words[at]
-            for at in read_places(len(words), self.cfg.data.max_tokens, self.cfg.data.head_share)
-        ]
+        return [words[at] for at in kept_indices(len(words), self.batch_options)]
 
     def probabilities(self, batch: Batch) -> Tensor:
         """Returns (B, C)."""

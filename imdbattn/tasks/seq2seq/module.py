@@ -119,7 +119,7 @@ class Seq2SeqModule(Learner):
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
         # DDP averages gradients over processes; this factor gives all symbols of the global batch
         # equal weight.
-        return losses_BT.sum() * (self.trainer.world_size / batch.symbols)
+        return losses_BT.sum() * (self.trainer.world_size / batch.global_symbols)
 
     @staticmethod
     def losses(logits_BTV: Tensor, target_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -143,8 +143,8 @@ class Seq2SeqModule(Learner):
         right_B = ((logits_BTV.argmax(-1) == target_BT) | (target_BT == PAD)).all(1)
         if weights_BTS is None:
             return {}, right_B
-        queries_BT, keys_B = target_BT != PAD, batch.source_lengths_B
-        return {"decoder": Attended(weights_BTS[:, None], queries_BT, keys_B)}, right_B
+        queries_BT, key_count_B = target_BT != PAD, batch.source_lengths_B
+        return {"decoder": Attended(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
 
     def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

@@ -48,7 +48,7 @@ class Cell(Read):
         probabilities, inputs, output_1HQV = self.computed(reading, attention)
         arrays = self.arrays(attention, inputs, output_1HQV)
         keys = len(arrays["mask"])
-        words = [reading.text[start:end] for start, end in reading.read_places] or ["<pad>"]
+        words = [reading.text[start:end] for start, end in reading.word_spans] or ["<pad>"]
         before = ["<cls>"] * (keys - self.padding - len(words))
         labels = reading.predictor.metadata["labels"]
         facts = {
@@ -105,7 +105,7 @@ class Cell(Read):
             added_query, added_key = added
             arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[index]
             arrays["scores"] = arrays["scores"] + arrays["added"]
-        allowed = inputs.get("allowed")
+        allowed = inputs.get("mask")
         arrays["mask"] = torch.ones(shape[3]) if allowed is None else allowed.expand(shape)[index]
         arrays["weights"] = weights_1HQK[index]
         arrays["output"] = output_1HQV[index]

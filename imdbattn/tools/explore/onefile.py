@@ -233,7 +233,7 @@ def model_facts(
         "labels": list(small.metadata["labels"]),
         "tokenizer": data.tokenizer,
         "max_tokens": data.max_tokens,
-        "head": round((data.max_tokens or 0) * data.head_share),
+        "head": round((data.max_tokens or 0) * data.start_share),
         "network": described(small.net),
         "weights": weights,
     }

@@ -70,7 +70,7 @@ class Reading:
         return int((self.batch.tokens_BT == UNK).sum())
 
     @property
-    def read_places(self) -> list[tuple[int, int]]:
+    def word_spans(self) -> list[tuple[int, int]]:
         """The start and end of each word that is not removed."""
         return list(compress(self.places, self.kept_T))
 
@@ -78,7 +78,7 @@ class Reading:
         """Returns the prediction, and why it has no attention weights, if it has none."""
         predictor = self.predictor
         net = predictor.net
-        places = self.read_places
+        places = self.word_spans
         with changed(net, self.changes), torch.no_grad():
             try:
                 if len(places) > MAPS:

@@ -53,7 +53,7 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
 
 def take(batch: Batch, index_R: Tensor) -> Batch:
     """Returns the reviews `index_R` of a batch, which may repeat."""
-    return with_tensors(batch, lambda column: column[index_R])._replace(total=len(index_R))
+    return with_tensors(batch, lambda column: column[index_R])._replace(global_count=len(index_R))
 
 
 def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.plans import EvalPlans
-from imdbattn.data.ragged import Batch, BatchMaker, read_places
+from imdbattn.data.ragged import Batch, BatchMaker, kept_indices
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
@@ -290,13 +290,12 @@ class Subject:
     def edits(self) -> list[list[bool]]:
         """For each pair, whether the words that are read of the original were edited."""
         words_of = self.predictor.tokenizer.words
-        data = self.predictor.cfg.data
         edits = []
         for pair in self.pairs:
             before = [word.text for word in words_of(pair.original)]
             after = [word.text for word in words_of(pair.edited)]
             changed = edited_words(before, after)
-            read = read_places(len(changed), data.max_tokens, data.head_share)
+            read = kept_indices(len(changed), self.predictor.batch_options)
             edits.append([changed[index] for index in read])
         return edits
 
