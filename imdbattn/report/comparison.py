@@ -3,12 +3,14 @@ comparison_page displays.
 
 Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is
 under "reviews".
-Suffixes of arrays: N items, T different texts, G groups of items, V variants, S seeds.
+Suffixes of arrays: N items, T different texts, V variants, S seeds, C classes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import methodcaller
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,6 @@ from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.report import statistics
 from imdbattn.report.content import (
-    Bleu,
     ComparedSet,
     Curve,
     Disagreement,
@@ -32,11 +33,11 @@ from imdbattn.report.content import (
 from imdbattn.report.finished_runs import (
     FinishedRun,
     SplitPredictions,
+    as_skipped,
     find_runs,
     grouped,
     join_folds,
     mean_over_runs,
-    skip,
     values_of,
 )
 from imdbattn.report.settings import Compare
@@ -51,7 +52,7 @@ CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 ENTROPY = "entropy/"  # names of `entropies`
 FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # what a report states of the machines
-HARDWARE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
+MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
 TableCell = str | int | float | None  # of a table
 
 
@@ -108,13 +109,12 @@ def read_predictions(
     predictions: dict[FinishedRun, SplitPredictions] = {}
     skipped: list[Skipped] = []
     for run in runs:
-        if not run.has(split):
-            skipped.append({"folder": run.path, "reason": f"it has no {split} predictions"})
-            continue
         try:
+            if not run.has(split):
+                raise UserError(f"it has no {split} predictions")
             predictions[run] = run.predictions(split)
         except Exception as error:  # any exception: a broken file must not stop the comparison
-            skipped.append(skip(run.folder, error))
+            skipped.append(as_skipped(run.folder, error))
     if not predictions:
         return {}, skipped
     reference = max(predictions.values(), key=lambda own: len(own.rows_N))
@@ -124,9 +124,30 @@ def read_predictions(
             and np.array_equal(own.labels_N, reference.labels_N)
         ):
             reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
-            skipped.append({"folder": run.path, "reason": reason})
+            skipped.append(as_skipped(run.folder, reason))
             del predictions[run]
     return predictions, skipped
+
+
+@dataclass(frozen=True)
+class ScoredVariant:
+    """A variant, and the predictions of its seeds.
+
+    Attributes:
+        seeds: the predictions of each seed.
+        right_NS: 1 where a seed is right, else 0.
+        value_TS: the values whose means are compared: for accuracy `right_NS` by text, else the
+            pseudo-values of the metric, which are of groups of texts.
+    """
+
+    variant: Variant
+    seeds: list[SplitPredictions]
+    right_NS: np.ndarray
+    value_TS: np.ndarray
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
 
 
 def compare_set(
@@ -136,33 +157,25 @@ def compare_set(
 
     Raises UserError for a metric that cannot be computed.
     """
-    metric = options.metric
     runs = list(predictions)
     first = runs[0]
     reference = predictions[first]
+    texts = first.texts(split, reference.rows_N)
+    text_N, _ = pd.factorize(np.array(texts, dtype=object))  # equal texts have one number
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
+    unit = "symbols" if first.items == "strings" else "words"
+    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
     ladder = variants(runs)
-    outputs = []  # of each variant, the predictions of each seed
-    rights = []  # (N, S): 1 where a seed is right, else 0
+    scored = []
     for variant in ladder:
         seeds = [predictions[run] for run in variant.runs]
-        outputs.append(seeds)
-        rights.append(np.stack([seed.right_N for seed in seeds], axis=1).astype(float))
-    unit = "symbols" if first.items == "strings" else "words"
-    texts = first.texts(split, reference.rows_N)
-    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
-    text_N = statistics.numbers_of(texts)
-    if metric == "accuracy":
-        measured = [statistics.by_text(right_NS, text_N) for right_NS in rights]
-    else:
-        measured = pseudo_values_of(metric, outputs, text_N)
-    compared = neighbours(ladder, options.against)
-    rungs = []
-    for variant, seeds, right_NS, value_NS in zip(ladder, outputs, rights, measured, strict=True):
-        rungs.append(describe(variant, seeds, right_NS, slices, metric, value_NS))
+        right_NS = np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
+        value_TS = values_by_text(options.metric, seeds, right_NS, text_N)
+        scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
+    pairs, remarks = neighbours(ladder, options.against)
     return {
         "split": split,
-        "metric": short_name(metric),
+        "metric": short_name(options.metric),
         "test_set": first.metrics["test_set"],
         "fingerprint": str(first.fingerprint(split)),
         "items": first.items,
@@ -178,46 +191,42 @@ def compare_set(
         "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": options.words},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
-        "rungs": rungs,
-        "pairs": compare_pairs(ladder, compared.pairs, rights, text_N, measured, metric),
-        "remarks": compared.remarks,
-        "disagreements": largest_disagreements(
-            ladder, outputs, texts, first.labels, options.disagreements
-        ),
+        "rungs": [rung_results(one, slices, options.metric) for one in scored],
+        "pairs": compare_pairs(scored, pairs, text_N, options.metric),
+        "remarks": remarks,
+        "disagreements": disagreements(scored, texts, first.labels, options.disagreements),
         "untested": [],
         "skipped": [],
     }
 
 
-def interval_of(metric: str, value_NS: np.ndarray, labels_N: np.ndarray) -> Interval:
-    """Returns the interval of a metric, given its values (see `compare_pairs`)."""
+def values_by_text(
+    name: str, seeds: Sequence[SplitPredictions], right_NS: np.ndarray, text_N: np.ndarray
+) -> np.ndarray:
+    """Returns the values of a metric, `ScoredVariant.value_TS`.
+
+    text_N: the number of the text of each item. Raises UserError for a metric that fails.
+    """
+    if name == "accuracy":
+        return statistics.by_text(right_NS, text_N)
+    metric = metric_of(name, "metric")
+    probabilities = [seed.probabilities_NC for seed in seeds if seed.probabilities_NC is not None]
+    if len(probabilities) < len(seeds):
+        raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
+    try:
+        return statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
+    except Exception as error:  # any exception of the user's function
+        raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
+
+
+def interval_of(metric: str, value_TS: np.ndarray, labels_N: np.ndarray) -> Interval:
+    """Returns the interval of a metric, given its values."""
     if metric == "accuracy":
-        return statistics.share_of(value_NS).interval
+        return statistics.share_of(value_TS).interval
     if metric == "macro_f1":
         size = effective_size(np.bincount(labels_N))
-        return statistics.share_of(value_NS, size).interval
-    return statistics.mean_of(value_NS).interval
-
-
-def pseudo_values_of(
-    name: str, outputs: Sequence[Sequence[SplitPredictions]], text_N: np.ndarray
-) -> list[np.ndarray]:
-    """Returns the pseudo-values (G, S) of a metric for each variant (statistics.pseudo_values)."""
-    metric = metric_of(name, "metric")
-    measured = []
-    for seeds in outputs:
-        probabilities = []
-        for seed in seeds:
-            if seed.probabilities_NC is not None:
-                probabilities.append(seed.probabilities_NC)
-        if len(probabilities) < len(seeds):
-            raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
-        try:
-            values = statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
-        except Exception as error:  # any exception of the user's function
-            raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
-        measured.append(values)
-    return measured
+        return statistics.share_of(value_TS, size).interval
+    return statistics.mean_of(value_TS).interval
 
 
 def effective_size(sizes_C: np.ndarray) -> float:
@@ -251,26 +260,22 @@ def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
     return shared
 
 
-def describe(
-    variant: Variant,
-    seeds: Sequence[SplitPredictions],
-    right_NS: np.ndarray,
-    slices: Mapping[str, np.ndarray],
-    metric: str,
-    value_NS: np.ndarray,
+def rung_results(
+    scored: ScoredVariant, slices: Mapping[str, np.ndarray], metric: str
 ) -> RungResults:
-    """Returns the results of a variant's runs.
-
-    value_NS: The values of the metric, which `compare_pairs` describes.
-    """
+    """Returns the results of a variant's runs. slices: which items are in each."""
+    variant = scored.variant
     runs = variant.runs
-    calibration_S = [
-        statistics.calibration_error(seed.confidence_N, seed.right_N) for seed in seeds
-    ]
-    folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
-    confusions = confusions_of(seeds, len(runs[0].labels))
+    labels_N = scored.seeds[0].labels_N
+    calibration_S = []
+    confusions = []  # (C, C) of each seed; none for an encoder-decoder
+    for seed in scored.seeds:
+        calibration_S.append(statistics.calibration_error(seed.confidence_N, seed.right_N))
+        if seed.predicted_N is not None:
+            confusions.append(confusion(labels_N, seed.predicted_N, len(runs[0].labels)))
     f1_S = [macro_f1(counts_CC) for counts_CC in confusions]
-    bleu: Bleu = {"validation": over_runs(runs, "val_bleu"), "test": over_runs(runs, "test_bleu")}
+    folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
+    lengths_N = scored.seeds[0].lengths_N
     return {
         "label": variant.label,
         "model": variant.model,
@@ -280,7 +285,10 @@ def describe(
         "validation": over_runs(runs, "val_accuracy"),
         "test": over_runs(runs, "test_accuracy"),
         "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
-        "bleu": bleu,
+        "bleu": {
+            "validation": over_runs(runs, "val_bleu"),
+            "test": over_runs(runs, "test_bleu"),
+        },
         "parameters": mean_over_runs(runs, "parameters"),
         "tokens_per_s": mean_over_runs(runs, "tokens_per_s"),
         "train_seconds": mean_over_runs(runs, "train_seconds"),
@@ -288,23 +296,14 @@ def describe(
         "ece": mean(calibration_S),
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
         "macro_f1": spread(f1_S) if f1_S else None,
-        "slices": {name: float(right_NS[mask_N].mean()) for name, mask_N in slices.items()},
+        "slices": {name: float(scored.right_NS[mask_N].mean()) for name, mask_N in slices.items()},
         "trained_on": runs[0].settings["data"].get("lengths", []),
-        "lengths": {} if confusions else by_length(right_NS, seeds[0].lengths_N),
+        "lengths": {} if confusions else by_length(scored.right_NS, lengths_N),
         "curves": curves_over_seeds(runs),
-        "metric": spread(value_NS.mean(0).tolist()),
+        "metric": spread(scored.value_TS.mean(0).tolist()),
         "metric_validation": over_runs(runs, f"val_{short_name(metric)}"),
-        "interval": interval_of(metric, value_NS, seeds[0].labels_N),
+        "interval": interval_of(metric, scored.value_TS, labels_N),
     }
-
-
-def confusions_of(seeds: Sequence[SplitPredictions], classes: int) -> list[np.ndarray]:
-    """Returns the confusion matrix (C, C) of each seed; [] for an encoder-decoder."""
-    matrices = []
-    for seed in seeds:
-        if seed.predicted_N is not None:
-            matrices.append(confusion(seed.labels_N, seed.predicted_N, classes))
-    return matrices
 
 
 def over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
@@ -329,14 +328,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
     """Returns curves by name over epochs; a value is None after the last epoch of a shorter run."""
+    by_run = [run.curves | entropies(run.curves) for run in runs]
+    measured = [name for curves in by_run for name in curves if name.startswith(ENTROPY)]
     by_name: dict[str, Curve] = {}
-    names = dict.fromkeys(CURVES)
-    by_run = []
-    for run in runs:
-        measured = entropies(run.curves)
-        names |= dict.fromkeys(measured)
-        by_run.append(run.curves | measured)
-    for name in names:
+    for name in dict.fromkeys([*CURVES, *measured]):
         seeds = [curves[name] for curves in by_run if name in curves]
         if seeds:
             epochs = sorted(set().union(*seeds))
@@ -366,11 +361,9 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:
 
 
 def compare_pairs(
-    ladder: Sequence[Variant],
+    scored: Sequence[ScoredVariant],
     pairs: Sequence[tuple[int, int]],
-    rights: Sequence[np.ndarray],
     text_N: np.ndarray,
-    measured: Sequence[np.ndarray],
     metric: str,
 ) -> list[RungPair]:
     """Returns the difference, its interval, and tests for each pair of variants.
@@ -378,27 +371,19 @@ def compare_pairs(
     The interval and p come from the same model of the uncertainty, and p decides the verdict.
     McNemar's test is about the right answers of these trained models only.
 
-    Args:
-        pairs: indices (from, to) in `ladder`.
-        rights: for each variant (N, S), 1 where a seed is right.
-        text_N: The number of the text of each item; equal texts have one number.
-        measured: the values whose means are compared: those in `rights` by text (T, S) for
-            accuracy, else the pseudo-values (G, S) of the metric.
+    pairs: indices (from, to) in `scored`. text_N: the number of the text of each item.
     """
-    labels = [variant.label for variant in ladder]
-    share_NV = np.stack([right_NS.mean(1) for right_NS in rights], axis=1)
+    two = [(scored[old], scored[new]) for old, new in pairs]
     bounded = metric == "accuracy"
-    estimates = [
-        statistics.difference_of(measured[to], measured[old], bounded) for old, to in pairs
-    ]
+    estimates = [statistics.difference_of(new.value_TS, old.value_TS, bounded) for old, new in two]
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
-    for (old, to), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
-        new_N = share_NV[:, to]
-        old_N = share_NV[:, old]
+    for (old, new), estimate, corrected in zip(two, estimates, holm_p, strict=True):
+        old_N = old.right_NS.mean(1)
+        new_N = new.right_NS.mean(1)
         pair: RungPair = {
-            "from": labels[old],
-            "to": labels[to],
+            "from": old.label,
+            "to": new.label,
             "metric": short_name(metric),
             "difference": estimate.mean,
             "interval": estimate.interval,
@@ -413,43 +398,38 @@ def compare_pairs(
     return compared
 
 
-def largest_disagreements(
-    ladder: Sequence[Variant],
-    outputs: Sequence[Sequence[SplitPredictions]],
-    texts: Sequence[str],
-    labels: Sequence[str],
-    count: int,
+def disagreements(
+    scored: Sequence[ScoredVariant], texts: Sequence[str], labels: Sequence[str], count: int
 ) -> list[Disagreement]:
-    """Returns the items on which the variants differ most, measured by the standard deviation of
-    the probability of the label.
+    """Returns up to `count` items on which the variants differ, most first, measured by the
+    standard deviation of the probability of the label.
 
     labels: the names of the classes; empty for an encoder-decoder, whose label is the first
         reference.
     """
-    first = outputs[0][0]
-    means = []
-    for seeds in outputs:
-        means.append(np.mean([seed.true_N for seed in seeds], axis=0))
-    true_NV = np.stack(means, axis=1)
+    first = scored[0].seeds[0]
+    true_NV = np.stack(
+        [np.mean([seed.true_N for seed in one.seeds], axis=0) for one in scored], axis=1
+    )
     spread_N = true_NV.std(1)
-    names = [variant.label for variant in ladder]
     items: list[Disagreement] = []
     for n in np.argsort(-spread_N, kind="stable")[:count]:
         if spread_N[n] == 0:
-            continue
+            break
         label = labels[first.labels_N[n]] if labels else first.labels_N[n]
+        probabilities = zip([one.label for one in scored], true_NV[n].tolist(), strict=True)
         item: Disagreement = {
             "row": int(first.rows_N[n]),
             "label": str(label),
             "text": texts[n],
-            "probability": dict(zip(names, true_NV[n].tolist(), strict=True)),
+            "probability": dict(probabilities),
             "spread": float(spread_N[n]),
         }
         items.append(item)
     return items
 
 
-def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell]]:
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
     """Returns the rows of a table of rungs or pairs: single numbers and texts, the number of seeds,
     and the ends of the interval.
     """
@@ -461,9 +441,8 @@ def as_rows(entries: Sequence[Mapping[str, object]]) -> list[dict[str, TableCell
                 row["low"], row["high"] = value or (None, None)  # of a metric without an interval
             elif not isinstance(value, list | dict):
                 row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
-        seeds = entry.get("seeds")
-        if isinstance(seeds, list):
-            row["seeds"] = len(seeds)
+        if "seeds" in entry:
+            row["seeds"] = len(entry["seeds"])
         rows.append(row)
     return rows
 
@@ -473,11 +452,9 @@ def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     different: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
         recorded = fold.run.environment
-        if not recorded:
-            continue
         versions = recorded.get("versions") or {}
-        facts: dict[str, object] = {name: recorded.get(name) for name in HARDWARE}
+        facts: dict[str, object] = {name: recorded.get(name) for name in MACHINE}
         facts |= {name: versions.get(name) for name in ("torch", "lightning")}
-        if facts not in different:
+        if recorded and facts not in different:
             different.append(facts)
     return different

@@ -37,7 +37,7 @@ from imdbattn.report.pages import (
 )
 from imdbattn.report.settings import Compare
 from imdbattn.report.statistics import ALPHA, as_percent, in_percent, metric_name
-from imdbattn.report.variants import in_short
+from imdbattn.report.variants import shortened
 
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # of a text on which rungs disagree
@@ -332,7 +332,7 @@ def about(comparison: ComparedSet) -> str:
     """Returns the scored items, the share of their largest class, and settings of all runs."""
     shared = comparison["trained_with"]
     words = [f"{name}={value}" for name, value in shared.items() if value is not None]
-    words = list(dict.fromkeys([*words, *map(in_short, comparison["overrides"])]))
+    words = list(dict.fromkeys([*words, *map(shortened, comparison["overrides"])]))
     text = f"{set_name(comparison, comparison['items'])}."
     if largest := comparison["largest_class"]:
         text += f" {largest_class_sentence(largest)}."

@@ -129,13 +129,32 @@ class FinishedRun:
         )
 
     def predictions(self, split: str) -> SplitPredictions:
-        """Reads the files at each call. Raises UserError for NaN."""
+        """Reads the file at each call. Raises UserError for probabilities that are NaN."""
         table = self.read(SPLIT_FILES[split][0])
-        read = classified if self.is_classifier else written
-        predictions = read(table)
-        if not np.isfinite([predictions.confidence_N, predictions.true_N]).all():
+        predicted_N = table["predicted"].to_numpy()
+        labels_N = table["label"].to_numpy()
+        if self.is_classifier:
+            probabilities_NC = np.stack(table["probabilities"].to_numpy()).astype(float)
+            right_N = predicted_N == labels_N
+            confidence_N = probabilities_NC.max(1)
+            true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
+        else:
+            predicted_N = probabilities_NC = None
+            right_N = table["right"].to_numpy()
+            confidence_N = table["probability"].to_numpy(float)
+            true_N = table["label_probability"].to_numpy(float)
+        if not np.isfinite([confidence_N, true_N]).all():
             raise UserError("its probabilities are not finite: did training diverge?")
-        return predictions
+        return SplitPredictions(
+            rows_N=table["row"].to_numpy(),
+            labels_N=labels_N,
+            right_N=right_N,
+            confidence_N=confidence_N,
+            true_N=true_N,
+            lengths_N=table["length"].to_numpy(),
+            predicted_N=predicted_N,
+            probabilities_NC=probabilities_NC,
+        )
 
     def texts(self, split: str, rows_N: np.ndarray) -> list[str]:
         """Returns the source texts of these rows."""
@@ -147,35 +166,6 @@ class FinishedRun:
         for one in self.folds or [self]:
             tables.append(one.run.table(name))
         return pd.concat(tables).sort_values("row") if self.folds else tables[0]
-
-
-def classified(table: pd.DataFrame) -> SplitPredictions:
-    """Returns the predictions in a classifier's file."""
-    labels_N = table["label"].to_numpy()
-    predicted_N = table["predicted"].to_numpy()
-    probabilities_NC = np.stack(table["probabilities"].to_numpy()).astype(float)
-    return SplitPredictions(
-        rows_N=table["row"].to_numpy(),
-        labels_N=labels_N,
-        right_N=predicted_N == labels_N,
-        confidence_N=probabilities_NC.max(1),
-        true_N=probabilities_NC[np.arange(len(labels_N)), labels_N],
-        lengths_N=table["length"].to_numpy(),
-        predicted_N=predicted_N,
-        probabilities_NC=probabilities_NC,
-    )
-
-
-def written(table: pd.DataFrame) -> SplitPredictions:
-    """Returns the predictions in an encoder-decoder's file."""
-    return SplitPredictions(
-        rows_N=table["row"].to_numpy(),
-        labels_N=table["label"].to_numpy(),
-        right_N=table["right"].to_numpy(),
-        confidence_N=np.asarray(table["probability"], float),
-        true_N=np.asarray(table["label_probability"], float),
-        lengths_N=table["length"].to_numpy(),
-    )
 
 
 def find_runs(
@@ -204,14 +194,14 @@ def find_runs(
             run = replace(read_run(folder), owner=owner)
             identity = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # any exception: a broken file must not stop the comparison
-            skipped.append(skip(folder, error))
+            skipped.append(as_skipped(folder, error))
             continue
         old, new = sorted((newest.get(identity, run), run), key=finished_at)
         if old is not new:
             reason = f"it was run again in {new.path}"
             if not by_folder:
                 reason += "; imdbattn.compare by_folder=true shows runs of different folders"
-            skipped.append({"folder": old.path, "reason": reason})
+            skipped.append(as_skipped(old.folder, reason))
         newest[identity] = new
     if not newest:
         searched = ", ".join(map(str, roots)) or "runs="
@@ -256,11 +246,10 @@ def read_run(folder: Path) -> FinishedRun:
     return FinishedRun(run, run.metrics, run.curves)
 
 
-def skip(folder: Path, error: Exception) -> Skipped:
-    """Returns the folder for display, with the error as the reason why it is skipped."""
-    reason = str(error)
-    if not isinstance(error, UserError):
-        reason = f"unreadable: {type(error).__name__}: {error}"
+def as_skipped(folder: Path, reason: str | Exception) -> Skipped:
+    """Returns the folder for display, and why it is skipped."""
+    if isinstance(reason, Exception) and not isinstance(reason, UserError):
+        reason = f"unreadable: {type(reason).__name__}: {reason}"
     return {"folder": display(folder), "reason": in_line(reason, 300)}
 
 
@@ -282,7 +271,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[I
 
 
 def join_folds(
-    runs: Iterable[FinishedRun], skipped: Iterable[Skipped]
+    runs: Sequence[FinishedRun], skipped: Sequence[Skipped]
 ) -> tuple[list[FinishedRun], list[Skipped]]:
     """Replaces the runs of all folds of a cross-validation by one run.
 
@@ -290,10 +279,8 @@ def join_folds(
     predictions of all folds.
     """
     skipped = list(skipped)
-    joined: list[FinishedRun] = []
-    folds: list[FinishedRun] = []
-    for run in runs:
-        (folds if run.metrics.get("cross_validation") else joined).append(run)
+    joined = [run for run in runs if not run.metrics.get("cross_validation")]
+    folds = [run for run in runs if run.metrics.get("cross_validation")]
 
     def all_but_fold(run: FinishedRun) -> list[object]:
         facts = run.metrics
@@ -303,7 +290,7 @@ def join_folds(
         try:
             joined.append(join(group))
         except Exception as error:  # any exception of a broken file
-            skipped.append(skip(group[0].folder, error))
+            skipped.append(as_skipped(group[0].folder, error))
     return joined, skipped
 
 

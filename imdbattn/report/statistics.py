@@ -156,12 +156,6 @@ def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) 
     return Estimate(float(gain_N.mean()), interval, estimate.p)
 
 
-def numbers_of(texts: Sequence[str]) -> np.ndarray:
-    """Returns the number of each review's text, (N,), in order; equal texts have one number."""
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=int)
-
-
 def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     """Returns (T, S): a value of each text, of which intervals are computed as of reviews.
 
@@ -170,7 +164,7 @@ def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     reviews: the mean stays, and its variance is that of a sample of clusters of different sizes
     (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts nothing changes.
 
-    text_N: see `numbers_of`.
+    text_N: the number of the text of each review, from 0, as by pandas.factorize.
     """
     texts = int(text_N.max(initial=-1)) + 1
     if texts == len(text_N):
@@ -189,7 +183,7 @@ def pseudo_values(
     They are the jackknife's pseudo-values (Tukey 1958) when one of GROUPS groups of reviews is
     omitted at a time, moved to the mean that the metric has on all reviews; of a metric that is a
     mean over reviews they are the means of the groups. The groups take every G-th text.
-    probabilities: (N, C) of each seed. text_N: see `numbers_of`. Raises ValueError if the metric is
+    probabilities: (N, C) of each seed. text_N: see `by_text`. Raises ValueError if the metric is
     not a finite number.
     """
     group_N = text_N % GROUPS

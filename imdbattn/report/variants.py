@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 from imdbattn.errors import UserError
@@ -33,6 +32,8 @@ OF_RUNGS = (
     "trainer.max_epochs",
     "trainer.gradient_clip_val",
 )
+# of these, what a choice of a file, such as optim=adamw, sets as well
+OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that short labels omit: the label begins with the model's name
 NOT_IN_LABELS = ("experiment=", "model.name=", "model.after=")
 IGNORED = ("seed", "task", "digest", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
@@ -60,11 +61,19 @@ class Variant:
     def after(self) -> str | None:
         return self.runs[0].settings["model"].get("after")
 
-    @property
-    def owner(self) -> list[str]:
-        """The folder that its runs were found in, with a colon; [] unless folders are compared."""
-        owner = self.runs[0].owner
-        return [f"{owner}:"] if owner else []
+    def endings(self) -> list[list[str]]:
+        """Returns what can follow the name of the model in a label, the shortest first; no other
+        variant has the last one.
+        """
+        run = self.runs[0]
+        whole = self.overrides
+        init = run.metrics.get("init_digest")
+        return [
+            in_short(whole),
+            whole,
+            [*whole, f"init={init}"] if init else whole,
+            [*whole, f"#{hexdigest({'': run.identity})}"],
+        ]
 
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
@@ -83,16 +92,14 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         ladder.append(Variant(group[0].model, own, by_seed))
     order = models_in_order(ladder)
     ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
-    for overrides_of in (
-        shortened,
-        attrgetter("overrides"),
-        overrides_and_init,
-        overrides_and_digest,
-    ):
+    for endings in zip(*(variant.endings() for variant in ladder), strict=True):
         times = Counter(variant.label for variant in ladder)
-        for variant in ladder:
+        for variant, ending in zip(ladder, endings, strict=True):
             if not variant.label or times[variant.label] > 1:
-                variant.label = " ".join([*variant.owner, variant.model, *overrides_of(variant)])
+                owner = variant.runs[0].owner  # "" unless folders are compared
+                variant.label = " ".join(
+                    [*([f"{owner}:"] if owner else []), variant.model, *ending]
+                )
     return ladder
 
 
@@ -118,52 +125,20 @@ def models_in_order(ladder: Sequence[Variant]) -> list[str]:
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def shortened(variant: Variant) -> list[str]:
-    """Returns the overrides in short, without the experiment."""
-    overrides = [
-        override for override in variant.overrides if not override.startswith(NOT_IN_LABELS)
-    ]
-    short = list(map(in_short, overrides))
-    times = Counter(override.partition("=")[0] for override in short)
-    for index, override in enumerate(short):
-        if times[override.partition("=")[0]] > 1:  # two settings of the same last name
-            short[index] = overrides[index]
-    return short
-
-
-def overrides_and_init(variant: Variant) -> list[str]:
-    """Returns the overrides, and the digest of `init` if the model starts from another."""
-    digest = variant.runs[0].metrics.get("init_digest")
-    return [*variant.overrides, *([f"init={digest}"] if digest else [])]
-
-
-def overrides_and_digest(variant: Variant) -> list[str]:
-    """Returns the overrides, and a digest that no other variant has."""
-    return [*variant.overrides, f"#{hexdigest({'': variant.runs[0].identity})}"]
-
-
-def shared_overrides(runs: Sequence[FinishedRun]) -> list[str]:
-    """Returns the overrides that all runs have."""
-    return sorted(set.intersection(*(set(run.overrides) for run in runs)))
-
-
-def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
-    """Returns the overrides of any run whose settings have the same value in all runs, such as
-    `trainer.max_epochs=3` where an experiment sets it for the others.
+def in_short(overrides: Sequence[str]) -> list[str]:
+    """Returns the overrides in short, without the experiment; two settings of the same last name
+    remain whole.
     """
-    every = [flat(run.settings) for run in runs]
-    overrides = {override for run in runs for override in run.overrides}
-    equal = set()
-    for override in overrides:
-        setting = override.partition("=")[0]
-        if all(
-            setting in settings and settings[setting] == every[0].get(setting) for settings in every
-        ):
-            equal.add(override)
-    return equal
+    named = [override for override in overrides if not override.startswith(NOT_IN_LABELS)]
+    short = list(map(shortened, named))
+    times = Counter(override.partition("=")[0] for override in short)
+    return [
+        whole if times[override.partition("=")[0]] > 1 else override
+        for whole, override in zip(named, short, strict=True)
+    ]
 
 
-def in_short(override: str) -> str:
+def shortened(override: str) -> str:
     """Returns `lr=0.003` for `optim.lr=0.003`; classes and paths are cut to their last part."""
     setting, _, value = override.partition("=")
     if setting.endswith("._target_"):
@@ -180,62 +155,78 @@ def sort_key(override: str) -> tuple[str, list[float], str]:
     return setting, list(map(float, re.findall(r"\d+\.?\d*(?:e-?\d+)?", value))), value
 
 
+def shared_overrides(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns the overrides that all runs have."""
+    return sorted(set.intersection(*(set(run.overrides) for run in runs)))
+
+
+def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
+    """Returns the overrides of any run whose settings have the same value in all runs, such as
+    `trainer.max_epochs=3` where an experiment sets it for the others.
+    """
+    every = [flat(run.settings) for run in runs]
+    equal = set()
+    for override in {override for run in runs for override in run.overrides}:
+        setting = override.partition("=")[0]
+        if setting in every[0] and all(
+            setting in settings and settings[setting] == every[0][setting] for settings in every
+        ):
+            equal.add(override)
+    return equal
+
+
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-class Pairs(NamedTuple):
-    """Indices (from, to) of the variants to compare, and sentences on what else pairs differ in, or
-    why a variant is compared with none.
-    """
+def neighbours(
+    ladder: Sequence[Variant], against: str | None = None
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """Returns the pairs to compare, as indices (from, to) of variants, and sentences on what else
+    they differ in, or why a variant is compared with none.
 
-    pairs: list[tuple[int, int]]
-    remarks: list[str]
-
-
-def neighbours(ladder: Sequence[Variant], against: str | None = None) -> Pairs:
-    """Returns the pairs to compare: [(0, 1), (1, 2)] for mean, base and residual, which extends
-    base.
-
-    The first variant of a rung is compared with the rung that it extends (`model.after`), or, if
-    that is absent, with the one before it, unless `after` is null. Of several variants of that
-    rung, the one that differs least is chosen. The two may differ only in settings that rungs set
-    themselves (OF_RUNGS); a sentence names those that the command line changed. Further variants of
-    a rung are compared with its first variant, and with the variant of the rung they extend that
-    has equal overrides.
+    For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
+    is compared with the rung that it extends (`model.after`), or, if that is absent, with the one
+    before it, unless `after` is null. Of several variants of that rung, the one that differs least
+    is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS); a sentence
+    names those that the command line changed. Further variants of a rung are compared with its
+    first variant, and with the variant of the rung they extend that has equal overrides.
 
     against: the variant that all others are compared with instead, if it is in the ladder
         (`find_variant`).
     """
     if against is not None and (chosen := find_variant(ladder, against)) is not None:
-        return Pairs([(chosen, to) for to in range(len(ladder)) if to != chosen], [])
+        return [(chosen, to) for to in range(len(ladder)) if to != chosen], []
     models = [variant.model for variant in ladder]
     pairs = []
     remarks = []
-    for index, to in enumerate(ladder):
-        candidates = [i for i, model in enumerate(models) if model == to.after]
-        first = models.index(to.model)
+    for index, new in enumerate(ladder):
+        first = models.index(new.model)
+        extended = new.after
+        if first == index and index > 0 and extended not in (None, *models):
+            extended = models[index - 1]
+        by_index = {
+            i: differences(new, old) for i, old in enumerate(ladder) if old.model == extended
+        }
         if first < index:
-            equal = [i for i in candidates if ladder[i].overrides == to.overrides]
-            sources = [i for i in equal if not differences(to, ladder[i]).others][:1]
-            pairs += [(i, index) for i in (*sources, first)]
-            continue
-        if to.after is None or (not candidates and index == 0):
-            continue
-        if not candidates:
-            candidates = [i for i, model in enumerate(models) if model == models[index - 1]]
-        by_candidate = {i: differences(to, ladder[i]) for i in candidates}
-        # those with the fewest other differences, then with the fewest of rungs
-        counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_candidate.items()}
-        nearest = min(counts, key=counts.__getitem__)
-        of_rungs, others = by_candidate[nearest]
-        if others:
-            remarks.append(omission(to, ladder[nearest], others))
-            continue
-        pairs.append((nearest, index))
-        if of_rungs:
-            also = " and ".join(of_rungs)
-            remarks.append(f"{to.label} and {ladder[nearest].label} also differ in {also}.")
-    return Pairs(pairs, remarks)
+            equal = [i for i in by_index if ladder[i].overrides == new.overrides]
+            same_data = [i for i in equal if not by_index[i].others]
+            pairs += [(i, index) for i in (*same_data[:1], first)]
+        elif by_index:
+            # that with the fewest other differences, then with the fewest of rungs
+            counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_index.items()}
+            nearest = min(counts, key=counts.__getitem__)
+            of_rungs, others = by_index[nearest]
+            old = ladder[nearest].label
+            if others:
+                remarks.append(
+                    f"{new.label} is not compared with {old}, which also differs in"
+                    f" {' and '.join(others)}; against= compares them."
+                )
+                continue
+            pairs.append((nearest, index))
+            if of_rungs:
+                remarks.append(f"{new.label} and {old} also differ in {' and '.join(of_rungs)}.")
+    return pairs, remarks
 
 
 def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
@@ -273,48 +264,25 @@ def differences(new: Variant, old: Variant) -> Differences:
     other = old.runs[0]
     settings = without(run.settings, *IGNORED)
     others = without(other.settings, *IGNORED)
-    typed = typed_settings(run, other)
-    of_rungs = []
-    different = []
+    typed = {override.partition("=")[0] for override in {*run.overrides} ^ {*other.overrides}}
+    found = Differences([], [])
     for setting in sorted(settings.keys() | others.keys()):
-        if settings.get(setting) == others.get(setting):
-            continue
-        known = setting in settings and setting in others
-        named = within(setting, *typed)
-        text = f"{setting} ({as_text(others.get(setting))}, not {as_text(settings.get(setting))})"
-        if not within(setting, *OF_RUNGS):
-            different += [text] if known or named else []
-        elif known and named:
-            of_rungs.append(text)
+        mine = settings.get(setting)
+        theirs = others.get(setting)
+        in_both = setting in settings and setting in others
+        is_typed = setting in typed or (
+            within(setting, *typed) and setting not in OF_RUNGS_IN_FILES
+        )
+        of_rung = within(setting, *OF_RUNGS)
+        told = (in_both and is_typed) if of_rung else (in_both or is_typed)
+        if mine != theirs and told:
+            text = f"{setting} ({as_text(theirs)}, not {as_text(mine)})"
+            (found.of_rungs if of_rung else found.others).append(text)
     # a rung may have further reviews
     has_extra = settings.get("data.extra") != others.get("data.extra")
     for fact, name in FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
         explained = fact == "train_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
-            different.append(name)
-    return Differences(of_rungs, different)
-
-
-def typed_settings(run: FinishedRun, other: FinishedRun) -> list[str]:
-    """Returns the settings in the overrides of only one of two runs.
-
-    A choice of a file, such as `optim=adamw`, stands for all settings in that file
-    except those that rungs set themselves.
-    """
-    overrides = set(run.overrides) ^ set(other.overrides)
-    leaves = [*flat(run.settings), *flat(other.settings)]
-    typed = []
-    for setting in (override.partition("=")[0] for override in overrides):
-        inside = [leaf for leaf in leaves if leaf.startswith(f"{setting}.")]
-        typed += [leaf for leaf in inside if leaf not in ("optim.lr", "optim.weight_decay")]
-        typed += [] if inside else [setting]
-    return typed
-
-
-def omission(new: Variant, nearest: Variant, different: Sequence[str]) -> str:
-    """Returns the sentence on a variant that is compared with none. nearest: which it could be."""
-    return (
-        f"{new.label} is not compared with {nearest.label}, which also differs in"
-        f" {' and '.join(different)}; against= compares them."
-    )
+            found.others.append(name)
+    return found

@@ -29,7 +29,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
-from imdbattn.report.finished_runs import FinishedRun, find_runs, grouped, skip
+from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, grouped
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.evaluate import check_fingerprint
@@ -64,7 +64,7 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
         try:
             subjects.append(Subject(run, out, cfg, own))
         except (UserError, OSError) as error:  # such as data that are not on this machine
-            skipped.append(skip(run.folder, error))
+            skipped.append(as_skipped(run.folder, error))
     if not subjects:
         raise UserError(
             f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
