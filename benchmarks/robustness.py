@@ -37,9 +37,7 @@ from imdbattn.report.comparison_figures import (
     GREY,
     MARKERS,
     finish,
-    percents,
     row_chart,
-    signed,
     wrapped,
 )
 from imdbattn.report.finished_runs import (
@@ -49,6 +47,7 @@ from imdbattn.report.finished_runs import (
     SplitPredictions,
     find_runs,
 )
+from imdbattn.report.numbers import percents, signed
 from imdbattn.report.pages import png
 from imdbattn.report.variants import variants
 from imdbattn.tasks.reviews.predictor import ReviewPredictor

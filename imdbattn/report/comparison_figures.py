@@ -5,7 +5,7 @@ Accuracies are in percent.
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.content import ComparedSet, Curve, RungResults
+from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name
 from imdbattn.report.pages import integer_ticks, new_figure, style
-from imdbattn.report.statistics import as_percent, in_percent, metric_name
 
 WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 # for color-blind readers (Okabe & Ito)
@@ -43,8 +43,7 @@ def accuracies(comparison: ComparedSet) -> Figure:
         beside = axes.get_yaxis_transform()
         axes.text(1.02, row, number, transform=beside, va="center", fontsize=9)
         axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)
-    interval = f"{as_percent(comparison['method']['level'])} interval"
-    axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {interval}")
+    axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {LEVEL_NAME} interval")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel(f"{name} (%)" if factor == 100 else name, fontsize=9)
     scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
@@ -180,12 +179,3 @@ def wrapped(text: str, width: int = 24) -> str:
     """Returns each line of a text as lines of `width`. $ is escaped, as it starts a formula."""
     lines = [textwrap.fill(line, width) for line in text.split("\n")]
     return "\n".join(lines).replace("$", r"\$")
-
-
-def signed(difference: float) -> str:
-    """Returns a difference of fractions in points, with its sign."""
-    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
-
-
-def percents(values: Iterable[float]) -> list[float]:
-    return [100 * value for value in values]

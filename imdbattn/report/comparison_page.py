@@ -13,7 +13,6 @@ from imdbattn.report.comparison_figures import (
     entropies_of_seeds,
     entropy_names,
     lengths,
-    signed,
 )
 from imdbattn.report.content import (
     ComparedSet,
@@ -21,7 +20,18 @@ from imdbattn.report.content import (
     RungPair,
     RungResults,
     ScoredItems,
-    Spread,
+)
+from imdbattn.report.numbers import (
+    LEVEL_NAME,
+    count,
+    in_percent,
+    interval_text,
+    mean_and_sd,
+    metric_name,
+    metric_text,
+    p_number,
+    p_value,
+    percent,
 )
 from imdbattn.report.pages import (
     Picture,
@@ -36,7 +46,7 @@ from imdbattn.report.pages import (
     write_reports,
 )
 from imdbattn.report.settings import Compare
-from imdbattn.report.statistics import ALPHA, as_percent, in_percent, metric_name
+from imdbattn.report.statistics import ALPHA
 from imdbattn.report.variants import shortened
 
 VERDICTS = ("better", "worse", "undecided")
@@ -47,7 +57,6 @@ DIFFERENCES = (
     " second gets right; means over pairs of seeds."
 )
 CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
-WIDE = ("parameters", "tokens/s")  # columns that a terminal omits
 
 
 def write_comparison(options: Compare, out: Path) -> tuple[Path, dict[Path, ComparedSet]]:
@@ -72,7 +81,7 @@ def report_of(comparison: ComparedSet) -> Report:
         lead=verdicts(comparison),
         points=[*map(sentence, comparison["pairs"]), *comparison["remarks"]],
         sections=sections(comparison),
-        notes=notes(comparison, comparison["method"]["level"]),
+        notes=notes(comparison),
         skipped=comparison["skipped"],
         content=comparison,
         folder=folder_name(comparison),
@@ -88,8 +97,16 @@ def folder_name(scored: ScoredItems) -> str:
 
 def sections(comparison: ComparedSet) -> list[Section]:
     """Returns the sections that have data; the page shows the later ones folded."""
+    caption = "Blue: mean over seeds with its interval; orange: each seed."
+    figure = Picture("accuracies", partial(accuracies, comparison), caption)
     every = [
-        rung_section(comparison),
+        Section(
+            "All rungs",
+            table=rung_table(comparison),
+            pictures=[figure],
+            in_terminal=True,
+            too_wide=("parameters", "tokens/s"),
+        ),
         Section("Accuracy by length", pictures=length_pictures(comparison)),
         Section("Differences", DIFFERENCES.format_map(comparison), pair_table(comparison)),
         Section("Learning curves", pictures=curve_pictures(comparison), folded=True),
@@ -104,18 +121,6 @@ def sections(comparison: ComparedSet) -> list[Section]:
         ),
     ]
     return [section for section in every if len(section.table) > 1 or section.pictures]
-
-
-def rung_section(comparison: ComparedSet) -> Section:
-    """Returns the table and the figure of all rungs."""
-    table = rung_table(comparison)
-    shown = [index for index, name in enumerate(table[0]) if name not in WIDE]
-    short = []
-    for row in table:
-        short.append([row[index] for index in shown])
-    caption = "Blue: mean over seeds with its interval; orange: each seed."
-    figure = Picture("accuracies", partial(accuracies, comparison), caption)
-    return Section("All rungs", table=table, pictures=[figure], short=short)
 
 
 def length_pictures(comparison: ComparedSet) -> list[Picture]:
@@ -167,60 +172,6 @@ def disagreements_text(comparison: ComparedSet) -> str:
     )
 
 
-# --- numbers as text; "" where there is none ------------------------------------------------------
-
-
-def percent(value: float | None) -> str:
-    """Returns a fraction in percent with one decimal."""
-    return "" if value is None else f"{100 * value:.1f}"
-
-
-def as_text(value: float, metric: str) -> str:
-    """Returns a value of a metric: in percent with one decimal, or with four digits."""
-    return percent(value) if in_percent(metric) else f"{value:.4g}".replace("-", "−")
-
-
-def with_sign(difference: float, metric: str) -> str:
-    """Returns a difference of a metric with its sign: in points, or with four digits."""
-    if in_percent(metric):
-        return signed(difference)
-    return f"{difference:+.4g}".replace("-", "−")
-
-
-def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:
-    """Returns `86.2 ± 0.3`; without ± for a single seed."""
-    numbers = [] if values is None else [values["mean"], values["sd"]]
-    return " ± ".join(f"{factor * number:{form}}" for number in numbers if number is not None)
-
-
-def count(value: float | None) -> str:
-    """Returns a number with thousands, or with three digits."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def minutes(seconds: float | None) -> str:
-    """Returns seconds in minutes."""
-    return "" if seconds is None else f"{seconds / 60:.1f}"
-
-
-def between(interval: Sequence[float] | None, metric: str) -> str:
-    """Returns the ends of an interval of a metric, such as `85.8–86.6`."""
-    return "–".join(as_text(end, metric) for end in interval or ())
-
-
-def p_number(p: float) -> str:
-    """Returns `0.0123`, or `< 0.001`, for a column of p-values."""
-    return "< 0.001" if p < 0.001 else f"{p:#.3g}"
-
-
-def p_value(p: float) -> str:
-    """Returns `p = 0.0123`, or `p < 0.001`."""
-    number = p_number(p)
-    return f"p {number}" if number.startswith("<") else f"p = {number}"
-
-
 # --- tables ---------------------------------------------------------------------------------------
 
 
@@ -245,12 +196,13 @@ def rung_table(comparison: ComparedSet) -> Table:
             row[f"largest class of {split} %"] = percent(largest["share"])
         if metric == "macro_f1" or (largest and largest["uneven"]):
             row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
-        row[interval_head(comparison)] = between(rung["interval"], metric)
+        row[interval_head(comparison)] = interval_text(rung["interval"], metric, between="–")
         row["validation BLEU"] = mean_and_sd(rung["bleu"]["validation"], factor=1)
         row["test BLEU"] = mean_and_sd(rung["bleu"]["test"], factor=1)
         row["parameters"] = count(rung["parameters"])
         row["tokens/s"] = count(rung["tokens_per_s"])
-        row["training min"] = minutes(rung["train_seconds"])
+        seconds = rung["train_seconds"]
+        row["training min"] = "" if seconds is None else f"{seconds / 60:.1f}"
         rows.append(row)
     return as_table(rows)
 
@@ -258,7 +210,7 @@ def rung_table(comparison: ComparedSet) -> Table:
 def interval_head(comparison: ComparedSet) -> str:
     """Returns the head of the column of intervals: their level, and what they are of."""
     metric = comparison["metric"]
-    head = f"{as_percent(comparison['method']['level'])} interval"
+    head = f"{LEVEL_NAME} interval"
     if metric != "accuracy":
         head += f" ({metric_name(metric)})"
     if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
@@ -273,11 +225,10 @@ def pair_table(comparison: ComparedSet) -> Table:
     unit = "points" if metric == "accuracy" else metric
     rows = []
     for pair in comparison["pairs"]:
-        ends = [with_sign(end, pair["metric"]) for end in pair["interval"] or ()]
         row = {
             "comparison": f"{pair['to']} against {pair['from']}",
-            unit: with_sign(pair["difference"], pair["metric"]),
-            f"{as_percent(comparison['method']['level'])} interval": " to ".join(ends),
+            unit: metric_text(pair["difference"], metric, sign=True),
+            f"{LEVEL_NAME} interval": interval_text(pair["interval"], metric, sign=True),
             "verdict": pair["verdict"],
             "p (Holm)": p_number(pair["holm_p"]),
             f"{items} gained": f"{pair['only_to_right']:,.0f}",
@@ -367,8 +318,8 @@ def headline(comparison: ComparedSet) -> str:
         return (own or rung["metric"])["mean"]
 
     best = max(rungs, key=chosen_by)
-    ends = " to ".join(as_text(end, metric) for end in best["interval"] or ())
-    reached = as_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
+    ends = interval_text(best["interval"], metric)
+    reached = metric_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
     if metric != "accuracy":
         reached = f"{metric_name(metric)} {reached}"
     text = best["label"]
@@ -410,27 +361,25 @@ def sentence(pair: RungPair) -> str:
     if metric == "macro_f1":
         unit += " of macro F1"
     if pair["verdict"] == "undecided":
-        within = " to ".join(with_sign(end, metric) for end in ends)
-        text = f"no difference shown, {with_sign(pair['difference'], metric)} {unit}"
+        within = interval_text(ends, metric, sign=True)
+        text = f"no difference shown, {metric_text(pair['difference'], metric, sign=True)} {unit}"
     else:
         # of a worse rung from the end that is nearer to 0, without signs
         sign = 1 if pair["difference"] > 0 else -1
-        towards = sorted(sign * end for end in ends)
-        within = " to ".join(as_text(end, metric) for end in towards)
-        text = f"{pair['verdict']} by {as_text(abs(pair['difference']), metric)} {unit}"
+        within = interval_text(sorted(sign * end for end in ends), metric)
+        text = f"{pair['verdict']} by {metric_text(abs(pair['difference']), metric)} {unit}"
     text += f" ({within})" * bool(within)
     corrected = "corrected " * (pair["p"] < ALPHA <= pair["holm_p"])
     return f"{pair['to']} against {pair['from']}: {text}, {corrected}{p_value(pair['holm_p'])}"
 
 
-def notes(content: Mapping[str, object], level: float, others: Sequence[str] = ()) -> list[str]:
+def notes(content: Mapping[str, object], others: Sequence[str] = ()) -> list[str]:
     """Returns sentences on intervals, data and machines.
 
     Args:
         content: the content of comparison.json or faithfulness.json.
-        level: the level of the intervals.
         others: further sentences, inserted after the first.
     """
     template = Path(__file__).with_name("notes.txt.jinja")
-    text = render(template, **content, level=as_percent(level), others=others)
+    text = render(template, **content, level=LEVEL_NAME, others=others)
     return [*filter(None, text.splitlines())]

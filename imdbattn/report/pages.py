@@ -56,7 +56,8 @@ class Section:
     table: Table = ()
     pictures: Sequence[Picture] = ()
     names: int = 1  # columns of the table that hold names
-    short: Table = ()  # the table for a terminal, which omits sections without one
+    in_terminal: bool = False  # whether the table is also printed
+    too_wide: Sequence[str] = ()  # columns that are not printed
     folded: bool = False  # whether the page shows only the title until a reader opens it
     link: str = ""  # the address of another page
 
@@ -156,8 +157,8 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
         show(report.title, style="bold")
         show(report.about, report.lead)
         for section in report.sections:
-            if section.short:
-                print_table(section.short, console, section.names)
+            if section.in_terminal:
+                print_table(section, console)
         console.print()
         show(*report.points)
         if notes := [note for note in report.notes if note not in told]:
@@ -168,21 +169,20 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
         show(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
-def print_table(rows: Table, console: Console, names: int = 1) -> None:
-    """Prints a table, which may be wider than the console.
-
-    names: the number of columns that hold names.
-    """
+def print_table(section: Section, console: Console) -> None:
+    """Prints the table of a section, which may be wider than the console."""
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    columns = []
+    for number, column in enumerate(zip(*section.table, strict=True)):
+        width = max(map(cell_len, column))
+        if column[0] not in section.too_wide:
+            pads = [(visible(cell), " " * (width - cell_len(visible(cell)))) for cell in column]
+            is_name = number < section.names
+            columns.append([text + pad if is_name else pad + text for text, pad in pads])
     console.print()
-    for number, row in enumerate(rows):
-        cells = []
-        for column, (cell, width) in enumerate(zip(map(visible, row), widths, strict=True)):
-            space = " " * (width - cell_len(cell))
-            cells.append(cell + space if column < names else space + cell)
-        console.print("  ".join(cells), style="" if number else "bold", soft_wrap=True)
+    for number, row in enumerate(zip(*columns, strict=True)):
+        console.print("  ".join(row), style="" if number else "bold", soft_wrap=True)
 
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:

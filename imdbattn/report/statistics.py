@@ -30,11 +30,6 @@ BINS = 15  # of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
 
 
-def as_percent(level: float) -> str:
-    """Returns the level of intervals as text, such as `95 %`."""
-    return f"{100 * level:g} %"
-
-
 # --- intervals ------------------------------------------------------------------------------------
 
 
@@ -248,16 +243,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         return []
     _, corrected, _, _ = multipletests(p_values, method="holm")
     return [float(p) for p in corrected]
-
-
-def in_percent(metric: str) -> bool:
-    """Returns whether a metric is a share, which is shown in percent and points."""
-    return metric in ("accuracy", "macro_f1")
-
-
-def metric_name(metric: str) -> str:
-    """Returns the name of a metric in sentences and figures."""
-    return "macro F1" if metric == "macro_f1" else metric
 
 
 def verdict(p_value: float, difference: float) -> str:

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from imdbattn.report import comparison_page as report
 from imdbattn.report import pages
 from imdbattn.report.comparison_page import report_of
+from imdbattn.report.numbers import p_value
 from imdbattn.report.pages import print_reports, terminal, write_report, write_reports
 from tests.made_up import PNG, Page, made_up, words
 from tests.resuming import contents
@@ -116,4 +116,4 @@ def test_several_sets_have_folders_and_an_index(undrawn, tmp_path):
     ("p", "text"), [(0.0002, "p < 0.001"), (0.0499, "p = 0.0499"), (0.0503, "p = 0.0503")]
 )
 def test_a_printed_p_value_is_on_the_same_side_of_the_level_as_the_value(p, text):
-    assert report.p_value(p) == text
+    assert p_value(p) == text

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
-from imdbattn.report.comparison_figures import COLORS, finish, percents, small_multiples
+from imdbattn.report.comparison_figures import COLORS, finish, small_multiples
+from imdbattn.report.numbers import mean_and_sd, p_value, percents
 from imdbattn.report.pages import Picture, Report, Section, Table
 from imdbattn.tools.faithfulness.scores import RAW, WITH_VALUES, WORD_SCORES
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
@@ -59,7 +60,7 @@ def runs_table(summary: Summary) -> Table:
     """Returns a table with a row for each rung."""
     table = [["rung", "seeds", "accuracy %", "first run"]]
     for rung in summary["rungs"]:
-        accuracy = shared.mean_and_sd(rung["accuracy"])
+        accuracy = mean_and_sd(rung["accuracy"])
         table.append([rung["label"], str(len(rung["seeds"])), accuracy, rung["folders"][0]])
     return table
 
@@ -71,8 +72,7 @@ def measure_sections(summary: Summary) -> list[Section]:
     for name, (title, text) in ((name, texts.values()) for name, texts in MEASURES.items()):
         if numbers := [entry for entry in summary["numbers"] if entry["measure"] == name]:
             by_score = pivoted(title, numbers)
-            short = () if folded else by_score
-            sections.append(Section(title, text, by_score, short=short, folded=folded))
+            sections.append(Section(title, text, by_score, in_terminal=not folded, folded=folded))
         folded |= name == "randomized"
     return sections
 
@@ -90,7 +90,7 @@ def claim_table(summary: Summary) -> Table:
             number(claim["mean"], "+"),
             " to ".join(number(end, "+") for end in claim["interval"] or ()),
             claim["verdict"],
-            shared.p_value(claim["holm_p"]),
+            p_value(claim["holm_p"]),
         ]
         table.append(row)
     return table
@@ -236,4 +236,4 @@ def notes(summary: Summary) -> list[str]:
         "fewest": method["fewest"],
     }
     texts = [text.format(**facts) for text in NOTES.values()]
-    return shared.notes(summary, method["level"], texts)
+    return shared.notes(summary, texts)

@@ -50,7 +50,7 @@ from imdbattn.launch.job import (
 )
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
-from imdbattn.report.comparison_page import mean_and_sd
+from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import Training
@@ -367,7 +367,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         best.append([settings, str(trial.number), accuracy, str(trial.last_step or 0)])
     title = f"The command that trains trial {done[0].number} again"
     sections = [
-        Section("The best trials", table=best, short=best),
+        Section("The best trials", table=best, in_terminal=True),
         Section(title, table=[["command"], [command]]),
     ]
     importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
@@ -377,7 +377,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         rows = [[name, f"{100 * share:.1f}"] for name, share in importance.items()]
         table = [["setting", "importance %"], *rows]
         text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
-        sections.append(Section("Importance of settings", text, table, short=table))
+        sections.append(Section("Importance of settings", text, table, in_terminal=True))
     states = [STATES[trial.state.name] for trial in trials]
     counts = Counter(states)
     facts = []

@@ -1,0 +1,73 @@
+"""Numbers as text for tables and sentences; "" where there is none."""
+
+from collections.abc import Iterable
+
+from imdbattn.report.content import Spread
+from imdbattn.report.statistics import LEVEL
+
+LEVEL_NAME = f"{100 * LEVEL:g} %"  # of the intervals
+
+
+def in_percent(metric: str) -> bool:
+    """Returns whether a metric is a share, which is shown in percent and points."""
+    return metric in ("accuracy", "macro_f1")
+
+
+def metric_name(metric: str) -> str:
+    """Returns the name of a metric in sentences and figures."""
+    return "macro F1" if metric == "macro_f1" else metric
+
+
+def percents(values: Iterable[float]) -> list[float]:
+    return [100 * value for value in values]
+
+
+def percent(value: float | None) -> str:
+    """Returns a fraction in percent with one decimal."""
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def signed(difference: float) -> str:
+    """Returns a difference of fractions in points, with its sign."""
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
+
+
+def metric_text(value: float, metric: str, sign: bool = False) -> str:
+    """Returns a value of a metric: in percent with one decimal, or with four digits.
+
+    sign: whether it is a difference, which has a sign and is in points.
+    """
+    if in_percent(metric):
+        return signed(value) if sign else percent(value)
+    return f"{value:{'+' if sign else ''}.4g}".replace("-", "−")
+
+
+def interval_text(
+    ends: Iterable[float] | None, metric: str, sign: bool = False, between: str = " to "
+) -> str:
+    """Returns the ends of an interval, such as `85.8 to 86.6`."""
+    return between.join(metric_text(end, metric, sign) for end in ends or ())
+
+
+def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:
+    """Returns `86.2 ± 0.3`; without ± for a single seed."""
+    numbers = [] if values is None else [values["mean"], values["sd"]]
+    return " ± ".join(f"{factor * number:{form}}" for number in numbers if number is not None)
+
+
+def count(value: float | None) -> str:
+    """Returns a number with thousands, or with three digits."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def p_number(p: float) -> str:
+    """Returns `0.0123`, or `< 0.001`, for a column of p-values."""
+    return "< 0.001" if p < 0.001 else f"{p:#.3g}"
+
+
+def p_value(p: float) -> str:
+    """Returns `p = 0.0123`, or `p < 0.001`."""
+    number = p_number(p)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
