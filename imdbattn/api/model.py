@@ -246,13 +246,13 @@ class Model:
         from imdbattn.exports.folder import METRICS, is_export
         from imdbattn.io.files import read_json
         from imdbattn.report.finished_runs import read_run
-        from imdbattn.tools.explore.onefile import PageModel, write_explorer
+        from imdbattn.tools.explore.onefile import PageModel, write_page
 
         run = None if is_export(self.folder) else read_run(self.folder)
         metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics
-        predictor = cast(ReviewPredictor, self.predictor)  # `PageModel.refuse` checks it
-        entry = PageModel(predictor.cfg.model.name, predictor, metrics, run)
-        return write_explorer([entry], Path(out), **options)
+        predictor = cast(ReviewPredictor, self.predictor)  # PageModel checks it
+        model = PageModel(predictor.cfg.model.name, predictor, metrics, run)
+        return write_page([model], Path(out), **options)
 
     def push_to_hub(
         self,

@@ -69,9 +69,9 @@ def written(page, tmp_path_factory) -> Callable[..., Path]:
     def get(precision: Any = "float32", rungs: Sequence[str] = RUNGS) -> Path:
         if (precision, rungs) not in files:
             names = [name for name, run in page.runs.by_id.items() if run.model in rungs]
-            entries = [page.runs.entry(name) for name in names]
+            models = [page.runs.page_model(name) for name in names]
             file = tmp_path_factory.mktemp("file") / "page.html"
-            onefile.write_explorer(entries, file, words=None, precision=precision, reviews=12)
+            onefile.write_page(models, file, words=None, precision=precision, reviews=12)
             files[precision, rungs] = file
         return files[precision, rungs]
 
@@ -284,13 +284,13 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     page, tmp_path, open_file, monkeypatch
 ):
     html = '</script><img src=x onerror="document.title=1"><script>document.title=2</script>'
-    entry = page.runs.entry(next(iter(page.runs.by_id)))
-    predictor = entry.predictor
+    model = page.runs.page_model(next(iter(page.runs.by_id)))
+    predictor = model.predictor
     monkeypatch.setitem(predictor.metadata, "labels", [html, "pos"])
     review = {"row": 0, "text": html, "label": html}
     monkeypatch.setattr(onefile, "test_reviews", lambda run, own: [review])
-    bad = onefile.PageModel(html, predictor, entry.metrics, entry.run)
-    onefile.write_explorer([bad], tmp_path / "page.html", words=None)
+    bad = onefile.PageModel(html, predictor, model.metrics, model.run)
+    onefile.write_page([bad], tmp_path / "page.html", words=None)
     source = (tmp_path / "page.html").read_text("utf-8")
     assert "onerror=" not in source
     tab = open_file(tmp_path / "page.html", urlencode({"text": html}))

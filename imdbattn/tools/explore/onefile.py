@@ -22,9 +22,9 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
-from imdbattn.exports.vectors import training_counts, with_vectors
+from imdbattn.exports.vectors import labels_of, training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
-from imdbattn.report.finished_runs import FinishedRun, SplitPredictions, grouped
+from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
@@ -41,15 +41,17 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))"
 
 @dataclass(frozen=True)
 class PageModel:
-    """A model of the page."""
+    """A model of the page.
+
+    Raises UserError, naming the model, if the page cannot compute it.
+    """
 
     name: str  # how it is shown
     predictor: ReviewPredictor
     metrics: Mapping[str, Any]
     run: FinishedRun | None = None  # None for an export
 
-    def refuse(self) -> None:
-        """Raises UserError, naming the model, unless the page can compute it."""
+    def __post_init__(self) -> None:
         if not isinstance(self.predictor, ReviewPredictor):
             raise UserError(f"{self.name}: an encoder-decoder cannot be computed in the browser")
         tokenizer = self.predictor.cfg.data.tokenizer
@@ -60,6 +62,11 @@ class PageModel:
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from error
 
+    @property
+    def vectors(self) -> str:
+        """The fingerprint of its word vectors."""
+        return self.predictor.metadata["vectors"]
+
 
 def test_reviews(run: FinishedRun, own: SplitPredictions) -> list[dict[str, Any]]:
     """Returns row (in the source), text and label of all test reviews. own: their predictions."""
@@ -69,17 +76,17 @@ def test_reviews(run: FinishedRun, own: SplitPredictions) -> list[dict[str, Any]
     return [{"row": row, "text": text, "label": label} for row, text, label in columns]
 
 
-def chosen_words(entries: Sequence[PageModel], words: int | None) -> Tensor:
+def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
     """Returns the ids, sorted, of the words that the page keeps for models with one table, (K,).
 
     These are the `words` most frequent words of the training reviews; None keeps all that occur in
     them. If the training reviews of a model are not available, the first rows of the vectors are
     kept, which are ordered by frequency.
     """
-    rows = len(entries[0].predictor.glove.vectors)
+    rows = len(models[0].predictor.glove.vectors)
     total_V = torch.zeros(rows, dtype=torch.int64)
-    for entry in entries:
-        counts_V = training_counts(entry.predictor, entry.metrics)
+    for model in models:
+        counts_V = training_counts(model.predictor, model.metrics)
         if counts_V is None:
             return torch.arange(FIRST_WORD, rows)[:words]
         total_V += counts_V
@@ -141,59 +148,53 @@ def rules_of(name: str) -> dict[str, Any]:
     return {"replacements": replacements, "word": word, "normalizes": RULES[name].normalizes}
 
 
-def packed(
-    entries: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
+def page_data(
+    models: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
 ) -> tuple[bytes, list[dict[str, Any]]]:
-    """Returns the data of a page, which static/model.js reads, and facts about its models.
-
-    The data are the length of the JSON (uint32), the JSON, and the arrays, little-endian.
-    """
+    """Returns the data of a page, which static/model.js reads, and facts about its models."""
     pack = Pack()
-    models = []
+    facts: list[dict[str, Any]] = []
+    words_of: dict[str, Tensor] = {}  # fingerprint of vectors -> the words that are kept
     vectors: list[dict[str, Any]] = []
-    tests: dict[str, list[dict[str, Any]]] = {}
-    for same in grouped(entries, lambda entry: entry.predictor.metadata["vectors"]):
-        words_K = chosen_words(same, words)
-        for number, entry in enumerate(same):
-            small = reduced(entry.predictor, words_K, precision)
-            if number == 0:
-                table = pack.add(torch.tensor(small.glove.vectors), precision)
-                vectors.append({"words": "\n".join(small.glove.words), "table": table})
-            all_reviews: list[dict[str, Any]] = []
-            if entry.run is not None and entry.run.has("test"):
-                all_reviews = test_reviews(entry.run, entry.run.predictions("test"))
-            fingerprint = str(entry.metrics.get("test_fingerprint")) if all_reviews else ""
-            step = max(1, len(all_reviews) // reviews) if reviews else 1
-            tests.setdefault(fingerprint, all_reviews[::step][:reviews])
-            about = model_facts(entry, small, all_reviews, pack, precision)
-            about |= {"vectors": len(vectors) - 1, "reviews": list(tests).index(fingerprint)}
-            models.append(about)
-    order = [entry.name for entry in entries]
-    models.sort(key=lambda about: order.index(about["label"]))
-    for about, name in zip(models, ids_of(entries), strict=True):
-        about["id"] = name
-    facts = {
-        "models": models,
+    tests: dict[str, list[dict[str, Any]]] = {}  # fingerprint of a test set -> its reviews
+    for model in models:
+        if model.vectors not in words_of:
+            same = [other for other in models if other.vectors == model.vectors]
+            words_of[model.vectors] = chosen_words(same, words)
+        small = reduced(model.predictor, words_of[model.vectors], precision)
+        if len(vectors) < len(words_of):
+            table = pack.add(torch.tensor(small.glove.vectors), precision)
+            vectors.append({"words": "\n".join(small.glove.words), "table": table})
+        all_reviews: list[dict[str, Any]] = []
+        if model.run is not None and model.run.has("test"):
+            all_reviews = test_reviews(model.run, model.run.predictions("test"))
+        fingerprint = str(model.metrics.get("test_fingerprint")) if all_reviews else ""
+        step = max(1, len(all_reviews) // reviews) if reviews else 1
+        tests.setdefault(fingerprint, all_reviews[::step][:reviews])
+        about = model_facts(model, small, all_reviews, pack, precision)
+        about["vectors"] = list(words_of).index(model.vectors)
+        about["reviews"] = list(tests).index(fingerprint)
+        about["id"] = new_id(model.name, [other["id"] for other in facts])
+        facts.append(about)
+    content = {
+        "models": facts,
         "vectors": vectors,
-        "tokenizers": {about["tokenizer"]: rules_of(about["tokenizer"]) for about in models},
+        "tokenizers": {about["tokenizer"]: rules_of(about["tokenizer"]) for about in facts},
         "reviews": list(tests.values()),
         "slots": SLOTS,
     }
-    return framed(facts, pack.arrays), models
+    return framed(content, pack.arrays), facts
 
 
-def ids_of(entries: Sequence[PageModel]) -> list[str]:
-    """Returns a different name for each model, which an address can contain."""
-    ids: list[str] = []
-    for entry in entries:
-        name = re.sub(r"[^A-Za-z0-9_.-]", "_", entry.name)
-        others = sum(other == name or other.startswith(f"{name}-") for other in ids)
-        ids.append(f"{name}-{others + 1}" if others else name)
-    return ids
+def new_id(name: str, ids: Sequence[str]) -> str:
+    """Returns a name that is not among the ids, and that an address can contain."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    others = sum(other == name or other.startswith(f"{name}-") for other in ids)
+    return f"{name}-{others + 1}" if others else name
 
 
 def model_facts(
-    entry: PageModel,
+    model: PageModel,
     small: ReviewPredictor,
     reviews: Sequence[Mapping[str, Any]],
     pack: Pack,
@@ -212,23 +213,17 @@ def model_facts(
     offset_VD = offsets_VD(small.net)
     if offset_VD is not None:
         weights["offset"] = pack.add(offset_VD, precision)
-    accuracy = None
-    if reviews:
-        results = small.label([review["text"] for review in reviews])
-        right = [
-            result.output == review["label"]
-            for result, review in zip(results, reviews, strict=True)
-        ]
-        accuracy = sum(right) / len(right)
+    labels = labels_of(small, [review["text"] for review in reviews])
+    right = [label == review["label"] for label, review in zip(labels, reviews, strict=True)]
     return {
-        **summary(entry.metrics),
-        "label": entry.name,
-        "folder": entry.name,
+        **summary(model.metrics),
+        "label": model.name,
+        "folder": model.name,
         "kind": "classifier",
-        "accuracy_here": accuracy,
+        "accuracy_here": sum(right) / len(right) if right else None,
         "browsable": bool(reviews),
         "words": len(small.glove.words),
-        "of_words": len(entry.predictor.glove.words),
+        "of_words": len(model.predictor.glove.words),
         "precision": precision,
         "labels": list(small.metadata["labels"]),
         "tokenizer": data.tokenizer,
@@ -289,8 +284,8 @@ def program() -> str:
     return "".join(parts).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def write_explorer(
-    entries: Sequence[PageModel],
+def write_page(
+    models: Sequence[PageModel],
     out: Path | str,
     words: int | None = 20_000,
     precision: Precision = "float16",
@@ -299,19 +294,16 @@ def write_explorer(
     """Writes the page as one HTML file, and returns facts: its size in bytes, and its models.
 
     Args:
-        entries: the models.
         out: the file; an earlier page is replaced.
         words: the number of the most frequent training words that are kept; None keeps all.
         precision: the precision of the vectors.
         reviews: the number of test reviews on the page.
 
-    Raises UserError for a model that the page cannot compute, or if `out` is another file.
+    Raises UserError if `out` is another file.
     """
     out = expanded(out)
     refuse_other_file(out)
-    for entry in entries:
-        entry.refuse()
-    data, models = packed(entries, words, precision, reviews)
+    data, facts = page_data(models, words, precision, reviews)
     script = program()
     style = (STATIC / "explore.css").read_text("utf-8")
     policy = (
@@ -333,11 +325,11 @@ def write_explorer(
     content = page.encode("utf-8", "replace")
     with writing_into(out.parent):
         write_atomically(out, content)
-    return {"size": len(content), "models": models}
+    return {"size": len(content), "models": facts}
 
 
 def refuse_other_file(out: Path) -> None:
-    """Raises UserError if a file exists that is not a page of `write_explorer`."""
+    """Raises UserError if a file exists that is not a page of `write_page`."""
     if out.is_dir():
         raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
     if out.exists():

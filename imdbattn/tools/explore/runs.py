@@ -14,7 +14,7 @@ from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
-from imdbattn.report.finished_runs import FinishedRun, find_runs
+from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import OfRun
@@ -25,7 +25,7 @@ from imdbattn.tools.explore.onefile import (
     refuse_other_file,
     summary,
     test_reviews,
-    write_explorer,
+    write_page,
 )
 from imdbattn.tools.explore.settings import Explore
 
@@ -74,10 +74,10 @@ class Runs:
         """Returns the model of a run. Call it while holding `lock`."""
         return self.load(self.run(name).folder)
 
-    def entry(self, name: str) -> PageModel:
+    def page_model(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
         run = self.run(name)
-        predictor = cast(ReviewPredictor, self.predictor(name))  # `PageModel.refuse` checks it
+        predictor = cast(ReviewPredictor, self.predictor(name))  # PageModel checks it
         return PageModel(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
@@ -126,19 +126,17 @@ class Reviews(Message):
 def write_runs(runs: Runs, out: str) -> dict[str, Any]:
     """Writes a file with the runs that a browser can compute; others are in `runs.skipped`."""
     refuse_other_file(expanded(out))  # before the models are loaded
-    entries = []
+    models = []
     for name, run in runs.by_id.items():
         try:
-            entry = runs.entry(name)
-            entry.refuse()
-            entries.append(entry)
+            models.append(runs.page_model(name))
         except UserError as error:
-            runs.skipped.append({"folder": run.path, "reason": str(error)})
-    if not entries:
+            runs.skipped.append(as_skipped(run.folder, error))
+    if not models:
         reasons = "; ".join(f"{skip['folder']} ({skip['reason']})" for skip in runs.skipped)
         raise UserError(f"no run can be computed in the browser: {reasons}")
     cfg = runs.cfg
-    return write_explorer(entries, out, cfg.words, cfg.precision, cfg.reviews)
+    return write_page(models, out, cfg.words, cfg.precision, cfg.reviews)
 
 
 def run_id(run: FinishedRun) -> str:
