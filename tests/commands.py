@@ -1,6 +1,4 @@
-"""Commands: in this process, which has imported everything, or in a process of their own. And
-commands as functions.
-"""
+"""Commands: in the process of the tests, in a process of their own, and as functions."""
 
 import io
 import logging
@@ -54,9 +52,7 @@ def run_here(
     environment: Mapping[str, str],
     text: str = "",
 ) -> Done:
-    """Does what `python -m imdbattn.<command> arguments...` does, in this process, which is
-    afterwards as it was.
-    """
+    """Does what `python -m imdbattn.<command> arguments...` does; the process is then as before."""
     with ExitStack() as stack:
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)]
         stack.enter_context(unchanged_process(folder))
@@ -92,9 +88,7 @@ def exit_status(module: str) -> int:
 
 @contextmanager
 def unchanged_process(folder: Path) -> Iterator[None]:
-    """Restores at the end what a command changes for the rest of its process, and forgets the
-    modules that it has imported from `folder`.
-    """
+    """Restores at the end what a command changes, and forgets modules imported from `folder`."""
     system = {name: getattr(sys, name) for name in ("argv", "path", "stdin")}
     sys.path = sys.path[:]
     environment, before, modules = dict(os.environ), Path.cwd(), set(sys.modules)
@@ -132,9 +126,7 @@ def all_logs() -> list[logging.Logger]:
 
 @contextmanager
 def logs_and_warnings_in(stderr: TextIO) -> Iterator[None]:
-    """Writes there what handlers would write to the standard error of this process, and the
-    warnings, which pytest would collect.
-    """
+    """Writes there what handlers write to the standard error of this process, and warnings."""
 
     def show(message, category, filename, lineno, file=None, line=None) -> None:
         stderr.write(warnings.formatwarning(message, category, filename, lineno, line))

@@ -1,6 +1,4 @@
-"""A small world for the tests: GloVe of a hundred words, reviews made of them, and every config
-composed by Hydra.
-"""
+"""The fixtures of all tests: a small world, settings, commands and trained runs."""
 
 import gc
 import hashlib
@@ -86,9 +84,7 @@ def value_of(override: str) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage collections take a twentieth of the tests' time if each goes through all modules and
-    tests again.
-    """
+    """Else garbage collections, which go through all modules, take a twentieth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -105,9 +101,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos),
-    unlabelled.txt, labelled.csv.
-    """
+    """A folder with glove.txt, reviews.csv, unlabelled.txt and labelled.csv; see tests/world.py."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -142,9 +136,7 @@ def small(world, data_cache) -> list[str]:
 
 @pytest.fixture
 def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
-    """own_module(name, source): the file of a module of the user's, which can be imported until the
-    test ends.
-    """
+    """own_module(name, source): the file of a module that can be imported until the test ends."""
     names: list[str] = []
 
     def write(name: str, source: str) -> Path:
@@ -188,9 +180,7 @@ def composed():
 
 @pytest.fixture(scope="session")
 def settings(composed):
-    """settings(overrides..., config="train"): the validated settings of a command line, such as
-    schema.Predict.
-    """
+    """settings(overrides..., config="train"): the validated settings of a command line."""
 
     def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
@@ -284,9 +274,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def folder_of(trained):
-    """folder_of("residual"): the folder of a run for the interactive page; residual_pe has two
-    heads, and seq2seq_attention is an encoder-decoder.
-    """
+    """folder_of("residual"): a run for the interactive page; residual_pe has two heads."""
     from tests.explorer import WRITER
 
     own = {"residual_pe": ["model.net.layer.heads=2"], WRITER[0]: WRITER[1:]}

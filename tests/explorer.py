@@ -1,6 +1,4 @@
-"""The interactive page for tests: settings of its runs, a client of its server, the server itself,
-a browser.
-"""
+"""The interactive page for tests: a client of its server, the server itself, and a browser."""
 
 import json
 import math
@@ -108,9 +106,7 @@ class Server:
 
 
 def chromium(playwright: Any) -> Any:
-    """Starts the machine's Chromium, or the one that playwright has installed; None if there is
-    neither.
-    """
+    """Starts the machine's Chromium or that of playwright; None if there is neither."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None and not Path(playwright.chromium.executable_path).exists():
         return None

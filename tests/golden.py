@@ -52,9 +52,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
 
 
 def measure(folder: Path, models: list[str]) -> dict[str, dict]:
-    """Trains these models, or all, with the train command, in this process; returns their
-    numbers.
-    """
+    """Trains these models, or all, with the train command in this process; returns numbers."""
     os.environ["WANDB_MODE"] = "offline"
     (world := folder / "world").mkdir()
     write_world(world)

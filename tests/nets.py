@@ -31,9 +31,7 @@ def vectors() -> Glove:
 def reviews(
     seed: int = 0, count: int = 2000, longest: int = 100, classes: int = 3, words: int = WORDS
 ) -> Ragged:
-    """Random reviews; by default so many that all pairs of words occur again, and one triple in
-    thirteen.
-    """
+    """Random reviews, by default so many that all pairs of words occur again."""
     rng = np.random.default_rng(seed)
     ids = [rng.integers(2, 2 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
     return ragged(ids, rng.integers(0, classes, count))
@@ -63,9 +61,7 @@ def random_phrases(
 
 
 def net(settings, rung: str, *overrides: str, seed: int = 0, classes: int = 3) -> torch.nn.Module:
-    """The rung in evaluation mode, with random values in every parameter, because zeros could hide
-    a mistake.
-    """
+    """The rung in evaluation mode, with random parameters: zeros could hide a mistake."""
     torch.manual_seed(seed)
     cfg = settings(f"model={rung}", *overrides)
     tuned = torch.arange(3, 2 + WORDS) if cfg.model.embedding.trainable else None
@@ -91,9 +87,7 @@ def metadata(classes: int = 3) -> dict[str, Any]:
 def batch(
     model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options
 ) -> Batch:
-    """Reviews in the given order (all by default) with all that `model` reads, and `padding` more
-    positions.
-    """
+    """Reviews in the given order with all that `model` reads, and `padding` more positions."""
     phrases = model.context.phrases if model.context is not None else None
     given = ragged(reviews)
     if phrases is not None:

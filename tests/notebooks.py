@@ -1,6 +1,4 @@
-"""Executes the notebooks in docs/notebooks: `make notebooks`, or `python -m tests.notebooks
-ladder.ipynb`.
-"""
+"""Executes the notebooks in docs/notebooks: `python -m tests.notebooks ladder.ipynb`."""
 
 import os
 import re

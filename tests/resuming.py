@@ -50,9 +50,7 @@ def differences(one: Path, other: Path) -> list:
 
 
 def stops(monkeypatch, kind):
-    """stopping(step, how): in that step a module of that kind gets a signal, or crashes (how=None);
-    (None): never.
-    """
+    """stopping(step, how): a signal in that step, or a crash (how=None); stopping(None): never."""
     plan = SimpleNamespace(step=None, how=None)
     train = kind.training_step
 

@@ -1,6 +1,4 @@
-"""Draws the screenshots of docs/explore.md: `python -m tests.screenshots runs/ladder
-runs/reverse`.
-"""
+"""Draws the pictures of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`."""
 
 import sys
 from pathlib import Path
@@ -28,9 +26,7 @@ def visit(tab: Tab, address: str, runs: str, **state: str) -> None:
 
 
 def draw_file(browser: Browser, address: str) -> None:
-    """Writes page.png, changes.png, cell.png, positions.png and phone.png, with the models of the
-    file, whose ids are the names of the rungs.
-    """
+    """Writes the pictures of the file, whose models have the names of the rungs as ids."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     three = "mean,base,residual_pe"
     visit(tab, address, three, text=TEXT)

@@ -1,6 +1,4 @@
-"""The numbers of every model are those of tests/golden.json, which `python -m tests.golden`
-writes.
-"""
+"""The numbers of every model are those of tests/golden.json."""
 
 import json
 
@@ -21,9 +19,7 @@ QUICK = ("residual_pe_cls", "wide", "masked_words", "seq2seq_attention")
 
 @pytest.fixture(scope="module")
 def measured(shared):
-    """measured(models): their numbers in this checkout, measured in a process of their own; all
-    without models.
-    """
+    """measured(models): the numbers of this checkout, or of all models, by its own process."""
 
     def get(*models: str) -> dict[str, dict]:
         folder = shared / f"golden{len(models)}"
@@ -46,9 +42,7 @@ def test_every_model_is_measured(measured):
 
 @pytest.mark.parametrize("model", slow_except(QUICK, EXPECTED))
 def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
-    """Splits and batches are the same; initial weights up to rounding, and losses after one epoch
-    to 0.001.
-    """
+    """Splits and batches exactly, initial weights up to rounding, and losses to 0.001."""
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
     weights, initial = (
         numbers.pop("initial weights") for numbers in (expected.copy(), found.copy())

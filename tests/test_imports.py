@@ -1,6 +1,4 @@
-"""Each room imports only rooms before it in docs/architecture.md, every import resolves, and the
-main path is short.
-"""
+"""Each room imports only rooms before it in docs/architecture.md; every import resolves."""
 
 import ast
 import re

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 
 def records(file: Path) -> Iterator:
-    """The complete records of a .wandb file: LevelDB's log format, 32 KiB blocks of chunks behind a
-    file header of 7 bytes.
-    """
+    """The complete records of a .wandb file: 32 KiB blocks of chunks behind 7 bytes (LevelDB)."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, parts = file.read_bytes(), 7, b""
@@ -32,9 +30,7 @@ def records(file: Path) -> Iterator:
 
 
 def read_back(folder: Path) -> SimpleNamespace:
-    """The one W&B run in `folder`: its header, config, summary (by key), logged keys, and folder of
-    files.
-    """
+    """The one W&B run in `folder`: header, config, summary, logged keys and folder of files."""
     (file,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
     until = time.monotonic() + 20  # W&B's own process may still be writing
     found: list = []

@@ -77,9 +77,7 @@ STRINGS = [" ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: 1 + n % 20]) for n in range(R
 def write_decoded(
     folder: Path, model="seq2seq", seed=1, reach=10.0, lengths=(1, 10), items="strings", **metrics
 ):
-    """A run folder of an encoder-decoder: strings of 1 to 20 letters, right up to about `reach`
-    letters.
-    """
+    """A run folder of an encoder-decoder, right at strings of up to about `reach` letters."""
     folder.mkdir(parents=True)
     after = {"seq2seq_attention": "seq2seq"}.get(model)
     data = {"source": "reverse", "lengths": list(lengths), "test_lengths": [1, 20], "test": REVIEWS}

@@ -1,6 +1,4 @@
-"""The Python API gives the results of the commands, accepts notebook objects, and refuses the rest
-in one line.
-"""
+"""The Python API gives the results of the commands, and refuses wrong input in one line."""
 
 import json
 import logging

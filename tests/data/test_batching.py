@@ -1,6 +1,4 @@
-"""Batches: every review once, within the budget, the same for a seed, different in each epoch,
-little padding.
-"""
+"""Batches have every review once, are within the budget, and are drawn anew in each epoch."""
 
 import itertools
 from collections import defaultdict
@@ -57,9 +55,7 @@ def test_a_given_number_of_batches_is_that_of_every_epoch(pool, lengths, epoch, 
 
 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
-    """Different in each epoch; with batches in order of length, a net would learn one length after
-    the other.
-    """
+    """In order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
     epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
     for batches in epochs:
@@ -142,9 +138,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
 def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     reviews, max_tokens, start_share, share, before, multiple
 ):
-    """Also for a word after the gap of a truncated review; at the start of a review there are
-    none.
-    """
+    """Also for a word after the gap of a truncated review; the first word has none before it."""
     order = torch.arange(len(reviews)).flip(0)
     options = {
         "max_tokens": max_tokens,

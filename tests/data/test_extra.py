@@ -1,6 +1,4 @@
-"""data.extra: additional training texts with labels, with the probabilities of other runs, or
-without labels.
-"""
+"""data.extra adds training texts with labels, with probabilities, or without either."""
 
 import re
 import shutil
@@ -137,9 +135,7 @@ def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, smooth
 
 
 def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeypatch):
-    """Each review that a run trains on has its own row of the targets, and all folds of phrases
-    have some texts.
-    """
+    """Each review of training has its own row of them; all folds of phrases have some texts."""
     corpus, seen = ReviewData.read(student()), {}
     assert training_folds(corpus, 10)[-60:].bincount().tolist() == [6] * 10
     step = ReviewClassifier.training_step

@@ -1,6 +1,4 @@
-"""The order probe: labels depend only on word order, and only models that read the order learn
-them.
-"""
+"""Labels of the order probe depend on word order alone, and need a model that reads it."""
 
 import hashlib
 from collections import Counter
@@ -67,9 +65,7 @@ def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
 
 @pytest.fixture
 def probe(settings, small, tmp_path):
-    """probe("residual"): metrics of a rung trained on the probe, with random vectors for its
-    words.
-    """
+    """probe("residual"): metrics of a rung trained on the probe, with random vectors."""
     rng = np.random.default_rng(0)
     vectors = {word: " ".join(map(str, rng.normal(size=20))) for word in sorted(WORDS)}
     lines = [f"{word} {numbers}\n" for word, numbers in vectors.items()]

@@ -1,6 +1,4 @@
-"""A callable of one's own splits texts, in training, prediction and exports; it is never called
-unless it is trusted.
-"""
+"""A callable of one's own splits texts, and is called only if it is trusted."""
 
 import random
 import sys

@@ -1,6 +1,4 @@
-"""CSV and TSV files are read as their writer meant them, or refused: no row is lost, added or
-changed.
-"""
+"""CSV and TSV files are read as their writer meant them, or refused: no row is changed."""
 
 import csv
 import io
@@ -37,9 +35,7 @@ def pandas(suffix: str, **options):
 
 
 def excel_text(rows: list[list[str]]) -> str:
-    """As Excel's "Text (tab delimited)": values with tabs, commas, quotes or line breaks are in
-    quotes.
-    """
+    """As Excel's "Text (tab delimited)", which quotes values with tabs, commas or breaks."""
     quoted = [
         [f'"{v.replace(chr(34), 2 * chr(34))}"' if set(v) & set('\t,"\n\r') else v for v in row]
         for row in rows
@@ -86,9 +82,7 @@ TABLES = st.lists(st.tuples(TEXTS, st.sampled_from(["neg", "pos"])), min_size=1,
 
 
 def without_quotes(value: str) -> set[str]:
-    """A value that is written without quoting, and how it reads if its first and last quote enclose
-    it.
-    """
+    """A value written without quoting, and how it reads if its own quotes enclose it."""
     inner = value[1:-1]
     within = {inner, inner.replace('""', '"'), inner.replace('\\"', '"')}
     return {value} | (within if len(value) > 1 and value[0] == value[-1] == '"' else set())

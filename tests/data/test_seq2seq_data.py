@@ -1,6 +1,4 @@
-"""The data of the encoder-decoder: held-out strings and sentences are complete and never trained
-on.
-"""
+"""Pairs of the encoder-decoder are complete, and those held out are never trained on."""
 
 import re
 from collections import Counter
@@ -69,9 +67,7 @@ def many(count: int = 200) -> str:
 
 
 def short(count: int) -> str:
-    """The same with two words a side, as an editor of Windows writes it, and a blank line in front
-    of each pair.
-    """
+    """The same with two words a side, as an editor of Windows writes it, with blank lines."""
     return "\ufeff" + "".join(f"\r\n{n} !\tn {n}\r\n" for n in range(count))
 
 

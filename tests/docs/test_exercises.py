@@ -1,6 +1,4 @@
-"""docs/exercises.md, docs/zh and docs/fr: links to lines of code, and the same code blocks in all
-languages.
-"""
+"""Links of the exercises to lines of code are right, and all languages have the same code."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The notebooks in docs/notebooks run, and their outputs are legible where no style or script is
-allowed.
-"""
+"""The notebooks in docs/notebooks run, and their stored outputs are complete."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The commands of README and docs/ run. They are read from the pages, not copied
-here.
-"""
+"""The commands of README and docs/, which are read from the pages, run."""
 
 import math
 import re
@@ -58,9 +56,7 @@ def test_each_command_is_in_the_documents():
     "command", slow_except(FIRST.values(), RUN), ids=lambda command: command[10:60]
 )
 def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
-    """Each command as the documents have it, with the small world's data in place of IMDB and
-    GloVe.
-    """
+    """Each command as the documents have it, but with the small world's data."""
     name, *arguments = words_of(command)
     needed = {"dashboard": "wandb_workspaces", "search": "optuna", "explore": "starlette"}
     if name in needed:
@@ -117,9 +113,7 @@ def test_commands_compose(command, settings, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", SWEEPS, ids=lambda command: command[10:60])
 def test_sweeps_compose(command, settings):
-    """The last of the jobs that their command lines vary; tests/settings/test_composes.py composes
-    what the experiments vary themselves.
-    """
+    """The last job of each command line; test_composes.py has those of experiments."""
     words = [word for word in words_of(command)[1:] if word != "-m"]
     assert settings(*(choices_of(word)[-1] for word in words)).model.name
 

@@ -1,6 +1,4 @@
-"""The sheet for students has all questions and commands of the exercises, and no answer, in every
-language.
-"""
+"""The students' sheet has all questions and commands of the exercises, and no answer."""
 
 import re
 import subprocess

@@ -1,6 +1,4 @@
-"""Wrong settings give one clear line and a non-zero exit status; help is quick and lists the
-choices.
-"""
+"""Wrong settings give one clear line and a non-zero exit status; help lists the choices."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""Any exception of a command is one line on stderr and exit status 2, and nothing of a finished run
-changes.
-"""
+"""Any exception of a command is one line and exit status 2, and changes no finished run."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""A start loads what it uses and nothing else, also from the installed wheel, outside of the
-repository.
-"""
+"""A start loads what it uses and nothing else, also from the installed wheel."""
 
 import os
 import subprocess
@@ -41,9 +39,7 @@ TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 
 def loaded(stderr: str) -> list[str]:
-    """The modules that a process with PYTHONPROFILEIMPORTTIME imported, each when its import was
-    done.
-    """
+    """The modules that a process with PYTHONPROFILEIMPORTTIME has imported."""
     return [
         line.rpartition("|")[2].strip()
         for line in stderr.splitlines()
@@ -66,9 +62,7 @@ def test_settings_are_checked_before_torch_is_loaded(shell):
 
 
 def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of, tmp_path):
-    """From a run folder, a checkpoint and an export of a classifier, and from a run folder of an
-    encoder-decoder.
-    """
+    """From a run folder, a checkpoint, an export, and a run folder of an encoder-decoder."""
     folder, _ = trained("residual_pe")
     imdbattn.load(folder).export(tmp_path / "exported")
     code = """if True:

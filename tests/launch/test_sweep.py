@@ -1,6 +1,4 @@
-"""Sweeps: one job, one folder; no job stops the others, runs twice, or outlives its
-sweep.
-"""
+"""Each job of a sweep has one folder, stops no other, and does not outlive its sweep."""
 
 import json
 import os
@@ -228,9 +226,7 @@ def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, s
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["submitit_local", "ray_cluster"])
 def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
-    """Submitit's local mode stands in for SLURM: same pickling, same processes, no queue. Ray
-    starts one here.
-    """
+    """Submitit's local mode stands in for SLURM: same pickling and processes, no queue."""
     if launcher == "ray_cluster":  # the extra ray lives in an environment of its own
         pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     folder = tmp_path / "sweep"
@@ -247,9 +243,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
 def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
     jobs, shell, tmp_path, devices
 ):
-    """Also inside a SLURM task, where Lightning would wait for processes that srun should have
-    started.
-    """
+    """Also inside a SLURM task, where Lightning would wait for processes of srun."""
     folder = tmp_path / "sweep"
     arguments = ["-m", *jobs, "trainer=ddp_cpu", f"trainer.devices={devices}", "logger=wandb"]
     arguments += [f"hydra.sweep.dir={folder}"]

@@ -1,6 +1,4 @@
-"""Mixout: in training, some words use GloVe's vectors, the same for all their occurrences in a
-review.
-"""
+"""With mixout some words of a review use GloVe's vector in training, all occurrences alike."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""imdbattn.nn is useful in other projects: examples that run, and sequences that are padded on
-either side.
-"""
+"""Parts of imdbattn.nn work alone, on sequences that are padded on either side."""
 
 import doctest
 import importlib
@@ -105,9 +103,7 @@ def test_attention_without_a_mask_reads_all_keys(score, lead):
 
 @pytest.mark.parametrize("method", ["compare", "forward"])
 def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
-    """The faster path knows only products: with another `compare` it would train one score and draw
-    another.
-    """
+    """The faster path knows only products: it would train another score than is drawn."""
     torch.manual_seed(0)
     squared = type(
         "Squared",

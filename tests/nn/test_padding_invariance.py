@@ -1,6 +1,4 @@
-"""A review scores the same alone, in any batch, in any order of batches, at any
-padding; an empty one, or one of unknown words only, gives finite logits and gradients.
-"""
+"""A review scores the same alone, in any batch and at any padding, an empty one included."""
 
 import pytest
 import torch

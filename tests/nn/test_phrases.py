@@ -157,9 +157,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(classes):
-    """Also with probabilities instead of labels: a review counts for each class with its
-    probability.
-    """
+    """Also with probabilities, with which a review counts for each class, instead of labels."""
     sizes = st.integers(1, 3)  # of the longest phrases, and of the reviews that have one
     texts = TEXTS.filter(lambda texts: len(texts) >= classes)
 
@@ -206,9 +204,7 @@ def moved_round(data: Ragged, inside_N: Tensor, classes: int) -> Ragged:
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("fold", range(FOLDS))
 def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(classes, fold):
-    """With other labels in one fold, no bit of the features of its own reviews changes; those of
-    all others change.
-    """
+    """With other labels in one fold, no bit of its own ratios changes; all others change."""
     drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 2)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
     fold_N = folds_of(data.labels, FOLDS)
@@ -225,9 +221,7 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
 
 
 def module_for(settings, rung: str, data: Ragged, classes: int = 2) -> ReviewClassifier:
-    """The rung over the phrases of these training reviews, its weights always the same ones, and
-    nothing drawn.
-    """
+    """The rung over the phrases of these reviews, with the same weights and nothing drawn."""
     cfg = settings(f"model={rung}", "model.embedding.mixout=0")
     model = net(settings, rung, "model.embedding.mixout=0", classes=classes)
     model.context.phrases, ratios_MF = phrases(cfg.model.phrases, classes, data)

@@ -109,9 +109,7 @@ def test_clipped_distances_add_the_number_of_their_distance(positions):
 def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review(
     further, seed, shape
 ):
-    """Also in heads of odd width, whose last dimension is not rotated, and with the angles of the
-    paper.
-    """
+    """With the angles of the paper; the last dimension of odd heads is not rotated."""
     torch.manual_seed(seed)
     width, heads = shape
     f, x_BTD = (

@@ -1,6 +1,4 @@
-"""Finished runs become a comparison: each is found once, grouped by seed, and compared on the same
-test set.
-"""
+"""Finished runs are found once, grouped by seed, and compared on the same test set."""
 
 import json
 import os
@@ -300,9 +298,7 @@ def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_i
 
 
 def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_path):
-    """The first variant of base has another tokenizer than the residual rung, its second has not;
-    the mean has other vectors than both.
-    """
+    """Only the second variant of base has its tokenizer; the mean has other vectors."""
     write_run(tmp_path / "mean", "mean", metrics={"vectors": "a"})
     for name in ("basic_english", "ptb"):
         own = {} if name == "ptb" else {"data__tokenizer": name}
@@ -412,9 +408,7 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
 
 @pytest.fixture(scope="module")
 def by_range(tmp_path_factory) -> Path:
-    """Two models, each trained on three ranges of lengths, with two seeds; the first model is found
-    last.
-    """
+    """Two models on three ranges of lengths, with two seeds; the first is found last."""
     folder = tmp_path_factory.mktemp("decoded")
     for place, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
         for longest in (10, 20, 5):

@@ -1,6 +1,4 @@
-"""A comparison becomes files and a page with the same content, whatever its reviews contain and its
-runs lack.
-"""
+"""A comparison becomes files and a page with the same content, whatever its runs lack."""
 
 import io
 import json

@@ -1,6 +1,4 @@
-"""The comparison's statistics equal other libraries and examples by hand, and are calibrated in
-simulations.
-"""
+"""The statistics equal other libraries and examples by hand, and hold in simulations."""
 
 import itertools
 
@@ -75,9 +73,7 @@ def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
     + [((3, 3), (0.4, 0.02), 0.92), ((3, 10), (0.4, 0.4), 0.92), ((2, 10), (0.4, 0.4), 0.84)],
 )
 def test_intervals_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
-    """Two seeds say little about their spread: against many seeds of another rung, the interval is
-    too short.
-    """
+    """Against ten seeds the interval of two, which say little about their spread, is short."""
     decided, covered = simulated(600, seeds=seeds, spread=spread, shift=shift)
     assert covered >= least
     assert shift or decided <= 1 - least

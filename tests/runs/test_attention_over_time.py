@@ -1,6 +1,4 @@
-"""The entropy of attention that a run logs is that of its weights; measuring it changes nothing,
-and a penalty on it changes the loss by that much.
-"""
+"""The entropy of attention that a run logs is that of its weights; measuring changes nothing."""
 
 import math
 from types import SimpleNamespace

@@ -1,6 +1,4 @@
-"""A run folder that is damaged or untrusted gives one line: nothing is deleted, and it is never
-scored.
-"""
+"""A damaged or untrusted run folder gives one line; nothing of it is deleted or scored."""
 
 import shutil
 import signal

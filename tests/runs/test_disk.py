@@ -1,6 +1,4 @@
-"""A full disk, a killed writer or a builder that fails leaves the old file, no partial file, and
-one clear line.
-"""
+"""A full disk or a killed writer leaves the old file, no partial file, and one clear line."""
 
 import errno
 import fcntl

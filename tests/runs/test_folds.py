@@ -1,6 +1,4 @@
-"""Cross-validation: each review is tested once, in consecutive blocks per class, and comparisons
-count folds as one.
-"""
+"""Cross-validation tests each review once, and comparisons count its folds as one run."""
 
 from pathlib import Path
 
@@ -95,9 +93,7 @@ def test_the_fingerprint_of_folds_covers_all_reviews_in_order_and_the_number_of_
 
 
 def write_folds(folder: Path, model="mean", seed=1, accuracy=0.8, folds=4, data="d", only=None):
-    """Run folders of all folds, or of those in `only`, of the run that `write_run` makes; the runs'
-    folders.
-    """
+    """The folders of all folds, or those in `only`, of the run that `write_run` makes."""
     written = []
     for fold in only or range(1, folds + 1):
         facts = {"folds": folds, "fold": fold, "fingerprint": f"{data}{folds}"}

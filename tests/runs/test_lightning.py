@@ -1,6 +1,4 @@
-"""What Lightning allows works: steps and optimizers of a LightningModule of one's own, and
-callbacks.
-"""
+"""A module of one's own may do what Lightning allows, and callbacks of one's own are called."""
 
 import csv
 import re

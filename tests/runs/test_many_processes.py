@@ -45,9 +45,7 @@ def job(small):
 
 @pytest.fixture(scope="session")
 def ran(job, tmp_path_factory):
-    """ran(processes): losses of the steps, metrics and folder of a job on so many processes, once
-    in a session.
-    """
+    """ran(processes): losses of steps, metrics and folder of a job on so many processes."""
     runs: dict[int, tuple[list[float], dict, Path]] = {}
 
     def run(processes: int) -> tuple[list[float], dict, Path]:
@@ -79,9 +77,7 @@ def free_port() -> str:
 
 
 def one_run(folder: Path) -> dict:
-    """The metrics of the only run below `folder`, which has one run folder and one W&B run and no
-    more.
-    """
+    """The metrics of the only run below `folder`, with one run folder and one W&B run."""
     (found,) = folder.rglob("config.yaml")
     assert [path.parent for path in folder.rglob("metrics.json")] == [found.parent]
     assert [path.parent.parent for path in folder.rglob("offline-run-*")] == [found.parent]

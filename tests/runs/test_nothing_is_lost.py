@@ -1,6 +1,4 @@
-"""Input is refused before anything is deleted or written: a run folder and a user's own files are
-kept.
-"""
+"""Input is refused before anything is deleted or written."""
 
 import shutil
 

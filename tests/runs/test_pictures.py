@@ -1,6 +1,4 @@
-"""Pictures show the numbers of their model, for every rung and any review; pages are safe to
-open.
-"""
+"""Pictures show the numbers of their model."""
 
 import logging
 import math

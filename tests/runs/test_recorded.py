@@ -42,9 +42,7 @@ def tapes(monkeypatch) -> Tapes:
 
 @pytest.fixture
 def run(small, settings, tmp_path, monkeypatch):
-    """run(name, overrides...): the folder of that run; the steps of "lightning" are made by
-    Lightning.
-    """
+    """run(name, overrides...): the folder of that run; Lightning makes the steps of "lightning"."""
 
     def train(name: str, *overrides: str):
         with monkeypatch.context() as patch:

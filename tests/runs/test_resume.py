@@ -1,6 +1,4 @@
-"""A run that was stopped, at any moment and for any reason, resumes and ends with
-identical results.
-"""
+"""A run that was stopped, at any moment, resumes and ends with identical results."""
 
 import json
 import os
@@ -334,9 +332,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
 
 @pytest.mark.parametrize(("step", "kept"), [(STEPS - 1, None), (STEPS + 3, STEPS + 3)])
 def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_path, step, kept):
-    """A gradient that is no number, before a validation and before a save: the loss before it was
-    fine.
-    """
+    """A gradient is no number, before a validation or a save, although the loss was fine."""
     cfg, _ = whole()
 
     def spoil(self, optimizer):
@@ -379,9 +375,7 @@ MOMENTS = {  # what is patched, when, and what the line says
 def test_a_signal_ends_a_run_at_any_moment_in_one_line(
     whole, monkeypatch, tmp_path, caplog, moment
 ):
-    """Outside of steps, too: never with exit status 0; the line says what is saved and how to
-    continue.
-    """
+    """Never with exit status 0; the line says what is saved and how to continue."""
     owner, name, during, words = MOMENTS[moment]
     how = signal.SIGUSR1 if moment == "after the last step" else signal.SIGTERM
     cfg, reference = whole("model=mean", "patience=null")
@@ -416,9 +410,7 @@ LONG = ("trainer.max_epochs=60", "patience=null", "save_minutes=0.005")
 
 @pytest.mark.slow
 def test_a_run_killed_at_random_moments_has_the_same_results(whole, small, tmp_path):
-    """In processes of its own; a fourth of the signals may come during the start, the others after
-    a new checkpoint.
-    """
+    """A fourth of the signals may come during the start, the others after a checkpoint."""
     last = tmp_path / "killed" / "checkpoints" / "last.ckpt"
     words = [*small, *RUN, *LONG, "hydra.run.dir=killed"]
     for kill in [

@@ -1,6 +1,4 @@
-"""One process: one job, one run folder, with everything in it; its
-checkpoints contain only tensors and plain values, and predict the same elsewhere.
-"""
+"""A run leaves one folder with everything in it, which predicts the same elsewhere."""
 
 import csv
 import json
@@ -99,9 +97,7 @@ def test_it_loads_with_weights_only_and_is_small(trained, rung):
 
 
 def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_path):
-    """Another machine: the run folder copied, the reviews gone, the vectors elsewhere, an empty
-    cache.
-    """
+    """The folder is copied, reviews are gone, vectors elsewhere, and the cache is empty."""
     folder, _ = trained("residual_pe")
     text = "The film was great, and i do n't know a lovely story like it."
     here, _ = label_texts(settings(f"run={folder}", config="predict"), [text])

@@ -1,6 +1,4 @@
-"""Runs of the encoder-decoder have the properties of the ladder's: full folders, exact scores,
-resuming, sweeps.
-"""
+"""Runs of the encoder-decoder have full folders, exact scores, and resume bit for bit."""
 
 import json
 import signal
@@ -30,9 +28,7 @@ KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
 
 @pytest.fixture(scope="module")
 def ran(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
-    """ran("reverse", overrides...): folder and metrics of a run of that kind, once in this file;
-    without overrides with its pictures.
-    """
+    """ran("reverse", overrides...): folder and metrics of a run, once; alone with pictures."""
     runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
 
     def run(*words: str) -> tuple[Path, dict]:
@@ -60,9 +56,7 @@ def rows_of(file: Path) -> list[dict]:
 
 
 def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
-    """The cross-entropy of one target, summed: teacher forcing by hand, one pair at a time, without
-    padding.
-    """
+    """The summed cross-entropy of one target: teacher forcing by hand, without padding."""
     with torch.no_grad():
         logits_1TV = net(torch.tensor([source]), None, torch.tensor([target]))
     return -logits_1TV[0].double().log_softmax(-1)[range(len(target)), target].sum().item()
@@ -165,9 +159,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
 
 @pytest.fixture
 def stopping(monkeypatch):
-    """stopping(step, how): in that step training gets a signal, or crashes (how=None);
-    stopping(None): never.
-    """
+    """stopping(step, how): see tests/resuming.py."""
     return stops(monkeypatch, Seq2SeqModule)
 
 

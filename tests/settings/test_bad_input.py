@@ -1,6 +1,4 @@
-"""Wrong input gives one line that names the cause and a remedy, and exit status 2, and leaves
-nothing behind.
-"""
+"""Wrong input gives one line with the cause and a remedy, and leaves nothing behind."""
 
 import json
 import re
@@ -41,9 +39,7 @@ class Place:
 
 
 def left_in(*folders: Path) -> dict[Path, int]:
-    """Sizes of files, and folders as -1; but whole entries of a cache may stay, and empty files
-    that held a lock.
-    """
+    """Sizes of files, and folders as -1, without whole entries of a cache and empty locks."""
     found = [path for folder in folders for path in folder.rglob("*")]
     whole = {path.parent for path in found if path.name == "checksums.json"}
     kept = whole | {above for entry in whole for above in (entry.parent, entry.parents[1])}

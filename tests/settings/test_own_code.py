@@ -96,9 +96,7 @@ def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trus
 
 @pytest.fixture
 def foreign(folder, trained, monkeypatch) -> Iterator[Path]:
-    """A stranger's run that names a class of a package which is installed here, and says itself
-    that it is trusted.
-    """
+    """A stranger's run that names an installed class and says itself that it is trusted."""
     monkeypatch.syspath_prepend(folder)
     run = shutil.copytree(trained("residual_pe")[0], folder / "run")
     text = (run / "config.yaml").read_text()

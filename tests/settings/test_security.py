@@ -31,9 +31,7 @@ from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithf
 
 @pytest.fixture
 def stranger(trained, tmp_path):
-    """stranger(change): a copy of a finished run with the text change(its settings) as
-    config.yaml.
-    """
+    """stranger(change): a copy of a run whose config.yaml is change(its settings)."""
 
     def run(change) -> Path:
         folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")

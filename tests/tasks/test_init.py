@@ -20,9 +20,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def finished(settings, small, tmp_path_factory):
-    """finished(kind): overrides, run folder and metrics of a run of that kind, once in this
-    file.
-    """
+    """finished(kind): overrides, folder and metrics of a run of that kind, once."""
     runs: dict[str, tuple] = {}
 
     def get(kind: str) -> tuple:

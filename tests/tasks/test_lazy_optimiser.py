@@ -1,6 +1,4 @@
-"""Vectors of words that a batch does not use do not change; others are updated as by torch's
-SparseAdam.
-"""
+"""Vectors of words are updated as by torch's SparseAdam: others than a batch's do not change."""
 
 import pytest
 import torch

@@ -35,9 +35,7 @@ REVIEWS = st.lists(
 
 
 def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
-    """A different word in its place changes only the target; a different neighbor changes the
-    prediction.
-    """
+    """Another word in its place changes the target alone; another neighbor, the prediction."""
     model = guesser(settings)
 
     @given(REVIEWS, st.data())

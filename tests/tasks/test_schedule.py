@@ -1,6 +1,4 @@
-"""The course of training: the loss and the learning rate of each step, and the epoch after which
-training stops.
-"""
+"""The loss and the learning rate of each step, and the epoch after which training stops."""
 
 import math
 from types import SimpleNamespace
@@ -31,9 +29,7 @@ SHARES = {
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothing):
-    """Reviews whose label has probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives a tenth to the
-    other label.
-    """
+    """Labels of probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives the other a tenth."""
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
     rows_B1 = rows_B[:, None]
@@ -76,9 +72,7 @@ def recorded_rates(monkeypatch) -> list[list[float]]:
 def test_each_step_has_the_learning_rate_of_the_table(
     small, settings, monkeypatch, tmp_path, decay, warmup
 ):
-    """Over two epochs of four steps, for the weights and for the vectors, which have a learning
-    rate of their own.
-    """
+    """In two epochs of four steps, for weights and for vectors, which have their own rate."""
     rates = recorded_rates(monkeypatch)
     words = [*EIGHT_STEPS, "model=tuned_mean", "embedding_lr=0.5"]
     fit(settings(*small, *words, f"warmup={warmup}", f"decay={decay}"), tmp_path)
@@ -156,9 +150,7 @@ def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, own
 def test_training_stops_after_patience_epochs_without_improvement(
     small, settings, monkeypatch, tmp_path, choose_by, patience, epochs
 ):
-    """By the value that chooses the epoch; the other improves in each epoch. An equal value is no
-    improvement.
-    """
+    """By the value that chooses the epoch; an equal value is no improvement."""
     chosen, other = [5, 6, 6, 5, 7, 7, 6, 6, 6, 5, 5, 5], list(range(12))
     if choose_by == "loss":
         chosen = [-value for value in chosen]

@@ -1,6 +1,4 @@
-"""The encoder-decoder: shapes, teacher forcing against its own steps, padding, scores, and
-search.
-"""
+"""The encoder-decoder: teacher forcing against its own steps, padding, scores, and search."""
 
 from functools import partial
 
@@ -49,9 +47,7 @@ def weighed(model, source_BS, lengths_B, target_BT) -> tuple[torch.Tensor, torch
 
 @pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
 def test_step_by_step_agrees_with_teacher_forcing(score, cell, layers):
-    """Fed with its own output, symbol by symbol, the decoder gives the same logits as for the whole
-    at once.
-    """
+    """Fed with its own output, the decoder gives the logits of the whole at once."""
     model = net(score, cell, layers)
     source_BS, lengths_B = batch(5, 2, 7)
     written = beam_search(model, source_BS, lengths_B)
@@ -177,9 +173,7 @@ PENALTIES = st.sampled_from([0.0, 0.7, 1.0])
 @example("none", 2, 1.0, 0)  # tells the size of ended outputs
 @examples(max_examples=15)
 def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty, seed):
-    """In a batch, against lists; an ended sequence stays in the beam once, and does not displace
-    the others. One beam is greedy search.
-    """
+    """An ended sequence stays once and displaces no other. One beam is greedy search."""
     model = net(score, "gru", 1, seed, sharp=2)
     with torch.no_grad():
         model.decoder.head.bias[EOS] += 2

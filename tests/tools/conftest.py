@@ -60,9 +60,7 @@ def open_page(browser) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
-    """here("mine.py", ...): imdbattn.check in tmp_path, for promises that are not about processes:
-    command and file run in this one.
-    """
+    """here("mine.py", ...): imdbattn.check in tmp_path; command and file run in this process."""
 
     def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
         outcome = Outcome(file)

@@ -30,9 +30,7 @@ HEADERS = pytest.importorskip("imdbattn.tools.explore.server").HEADERS  # which 
 
 @pytest.fixture(scope="module")
 def page(folder_of, page_of) -> Iterator[Page]:
-    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder; residual_pe has two
-    heads.
-    """
+    """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder."""
     page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
     with page.client:  # one event loop for all requests
         yield page
@@ -70,9 +68,7 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
 
 
 def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[float]:
-    """Probabilities of a net that is put together here, from the parts of nn/ladder: removed words
-    are masked.
-    """
+    """Probabilities of a net put together here from its parts; removed words are masked."""
     mask_BT = sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
     if kept_T is not None:
         mask_BT = mask_BT & kept_T

@@ -61,9 +61,7 @@ def page(trained, folder_of, page_of) -> Any:
 
 @pytest.fixture(scope="module")
 def written(page, tmp_path_factory) -> Callable[..., Path]:
-    """written(precision="float32", rungs=RUNGS): a file with the runs of these rungs and all
-    words.
-    """
+    """written("float32", RUNGS): a file with the runs of these rungs and all words."""
     files: dict[tuple, Path] = {}
 
     def get(precision: Any = "float32", rungs: Sequence[str] = RUNGS) -> Path:

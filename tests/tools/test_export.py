@@ -339,9 +339,7 @@ def test_what_a_graph_computes_equals_the_model(settings, rung):
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(trained, tmp_path, monkeypatch):
-    """With a hub that is a folder, instead of the methods of huggingface_hub that use the
-    network.
-    """
+    """A folder stands in for the hub."""
     model, pushed = imdbattn.load(trained("residual_pe")[0]), {}
 
     def upload(self, repo_id, folder_path, **options):

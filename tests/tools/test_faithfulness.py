@@ -192,9 +192,7 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
 
 
 def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
-    """In a mean of vectors, the words with the largest gradient x input are those whose removal
-    matters most.
-    """
+    """In a mean of vectors, gradient x input says whose removal matters most."""
     net = nets.net(settings, "mean", classes=2)
     for seed in range(8):
         review = np.random.default_rng(seed).integers(3, 60, 7).tolist()

@@ -1,6 +1,4 @@
-"""The tests of faithfulness become files and a page with the same numbers, whatever was not
-measured.
-"""
+"""The answer that a report of faithfulness gives follows from its claims."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""A search prunes bad trials, survives failures and being killed, is reproducible, and scores only
-the best on test.
-"""
+"""A search prunes, survives failures and being killed, and scores only the best on test."""
 
 import json
 import shlex
@@ -27,9 +25,7 @@ WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0
 
 @pytest.fixture
 def search(tmp_path):
-    """search(words...): a search in tmp_path/search whose trials train nothing; see
-    tests/stand_in.py.
-    """
+    """search(words...): a search whose trials train nothing, of tests/stand_in.py."""
 
     def run(
         *words: str, folder: Path = tmp_path / "search", **more: str
@@ -79,9 +75,7 @@ def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(("n_jobs", "kills"), [(1, 2), (2, 2)])
 def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
-    """However often it is killed, it has as many trials as another search: with one job at a time,
-    the same ones.
-    """
+    """With one job at a time, its trials are those of a search that was not killed."""
     folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
     command = [sys.executable, "-m", "tests.stand_in"]
     words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]

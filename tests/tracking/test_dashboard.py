@@ -1,6 +1,4 @@
-"""The dashboard shows what runs log; writing it needs no account, and a message says what is
-missing otherwise.
-"""
+"""The dashboard shows what runs log, and can be written without an account."""
 
 import copy
 import csv

@@ -1,6 +1,4 @@
-"""Any Lightning Logger can be named in conf/logger, alone or with others, and receives curves,
-settings and results.
-"""
+"""Any Lightning Logger can be named, and receives curves, settings and results."""
 
 import json
 

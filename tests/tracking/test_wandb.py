@@ -1,6 +1,4 @@
-"""What a run, a comparison and a W&B sweep log in W&B, read from the offline .wandb file; never a
-secret.
-"""
+"""What runs, comparisons and sweeps log in W&B, which is never a secret."""
 
 import functools
 import json
@@ -31,9 +29,7 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def published(trained, settings, tmp_path_factory):
-    """A trained run folder, with a picture and a page, published into an offline run: (what W&B
-    has, metrics, page).
-    """
+    """A run with a picture and a page, published offline: what W&B has, metrics, page."""
     from matplotlib.figure import Figure
 
     source, metrics = trained("residual_pe")
@@ -223,9 +219,7 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
 
 @pytest.mark.slow
 def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
-    """Run as an agent runs it: same words, same environment, same file of parameters (which locks
-    them in W&B).
-    """
+    """In the environment of an agent, whose file of parameters locks them in W&B."""
     sweep, words = SWEEPS["tune"], agents_command(SWEEPS["tune"])
     chosen = {key: {"value": first_choice(values)} for key, values in sweep["parameters"].items()}
     (tmp_path / "parameters.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **chosen}))
