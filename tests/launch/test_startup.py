@@ -10,31 +10,13 @@ import pytest
 
 import imdbattn
 from tests.commands import run_process
-from tests.marks import slow_except
+from tests.marks import slow, slow_except
 from tests.processes import ROOT, environment
 
-HEAVY = {
-    "torch",
-    "lightning",
-    "wandb",
-    "datasets",
-    "pandas",
-    "matplotlib",
-    "scipy",
-    "statsmodels",
-    "optuna",
-}
-COMMANDS = (
-    "train",
-    "evaluate",
-    "predict",
-    "compare",
-    "export",
-    "dashboard",
-    "search",
-    "faithfulness",
-    "explore",
-)
+HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy"}
+HEAVY |= {"statsmodels", "optuna"}
+COMMANDS = ("train", "evaluate", "predict", "compare", "export", "dashboard", "search")
+COMMANDS += ("faithfulness", "explore")
 TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 
@@ -166,7 +148,7 @@ def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
 
 
-@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trains", [False, slow(True)])
 def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(
     site, small, tmp_path, trains
 ):

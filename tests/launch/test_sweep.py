@@ -21,7 +21,7 @@ from imdbattn.errors import UserError
 from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch import job as one_job
 from imdbattn.launch.hydra_config import quote
-from imdbattn.settings.keys import WANDB_LOGGER, job_digest
+from imdbattn.settings.keys import WANDB_LOGGER
 from tests.commands import changed
 from tests.processes import processes_about, started_command, wait_for
 
@@ -278,11 +278,3 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     assert list(statuses(tmp_path / name).values()) == ["failed"]
-
-
-def test_the_name_of_a_job_follows_from_its_settings(composed):
-    base = composed("model=base")
-    same = composed("model=base", "threads=1", "logger=csv", "seed=9", "test=false")
-    assert job_digest(base) == job_digest(same)
-    for change in ("optim.lr=0.1", "model.net.layers=4", "data.source=hub"):
-        assert job_digest(composed("model=base", change)) != job_digest(base), change

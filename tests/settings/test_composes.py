@@ -18,6 +18,7 @@ from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
+from tests.marks import slow
 from tests.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
 from tests.nets import net, phrases, vectors
 
@@ -68,7 +69,7 @@ def test_every_launcher_composes(launcher):
     assert OmegaConf.to_container(OmegaConf.merge(found, ours)) == OmegaConf.to_container(found)
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [False, slow(True)])
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, every):
     """All that its sweep varies, with the first of its seeds; or the last of these jobs."""

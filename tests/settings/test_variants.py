@@ -103,3 +103,10 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
         variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
     }
     assert changed == {variant_digest(settings)}
+
+
+def test_the_seed_and_what_changes_no_number_give_a_job_no_other_folder(composed):
+    settings = composed("model=tuned")
+    keys = [key for key in flat(settings) if within(key, *NO_NUMBERS, "seed")]
+    changed = {job_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
+    assert changed == {job_digest(settings)}

@@ -110,9 +110,7 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
     assert names["mean"] == set(WORD_SCORES) - {*RAW, *WITH_VALUES}
 
 
-@pytest.mark.parametrize(
-    "rung", ["learned_query", "residual_pe", pytest.param("residual_cls", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("rung", ["learned_query", "residual_pe", slow("residual_cls")])
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
