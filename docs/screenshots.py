@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/explore.md: `python -m tests.screenshots runs/ladder runs/reverse`."""
+"""Draws the pictures of docs/explore.md: `python -m docs.screenshots runs/ladder runs/reverse`."""
 
 import sys
 from pathlib import Path
