@@ -296,7 +296,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     """Scores the best fit of a baseline on test, writes its run folder, and returns its metrics."""
     baseline = BASELINES[name]
     best, features = fit_best(name, task, seed)
-    described = {"name": name, "after": None, baseline.setting: list(baseline.grid)}
+    described = {"name": name, "extends": None, baseline.setting: list(baseline.grid)}
     cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.dump()})
     metrics = run_facts(name, seed, task.corpus) | {
         "parameters": best.model.parameters,

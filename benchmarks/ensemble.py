@@ -70,7 +70,7 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
     }
     # without seeds: ensembles of several seeds are one variant
     models = sorted({member["model"] for member in members})
-    model = {"name": name, "after": None, "members": models}
+    model = {"name": name, "extends": None, "members": models}
     cfg = OmegaConf.create({"seed": seed, "model": model, "data": first.settings["data"]})
     texts = {split: first.folder / SPLIT_FILES[split][1] for split in ("validation", "test")}
     scored = {split: (*scores_of(runs, split), texts[split]) for split in texts}

@@ -42,7 +42,7 @@ def made_up_rung(number, names, labels, slices) -> dict:
     curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
     curves = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
     name, parent = names[number], names[number - 1] if number else None
-    rung = {"label": name, "model": name.split()[0], "after": parent, "seeds": [1, 2]}
+    rung = {"label": name, "model": name.split()[0], "extends": parent, "seeds": [1, 2]}
     rung |= {"folders": [f"runs/{name}"], "trained_on": None, "lengths": None, "folds": None}
     rung |= dict.fromkeys(scores, over_seeds)
     rung |= {"interval": [center - 0.009, center + 0.0101], "ece": 0.0312}

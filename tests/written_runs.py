@@ -36,7 +36,9 @@ def write_run(
 
     right: which of the reviews are right instead. changed: settings, with __ for a dot.
     """
-    config = OmegaConf.create({"seed": seed, "model": {"name": model, "after": AFTER.get(model)}})
+    config = OmegaConf.create(
+        {"seed": seed, "model": {"name": model, "extends": EXTENDS.get(model)}}
+    )
     given = {"data__path": "/somewhere", "data__tokenizer": "ptb", "optim__lr": 0.1}
     for key, value in (given | changed).items():
         OmegaConf.update(config, key.replace("__", "."), value)
@@ -79,10 +81,10 @@ def write_decoded(
 ):
     """A run folder of an encoder-decoder, right at strings of up to about `reach` letters."""
     folder.mkdir(parents=True)
-    after = {"seq2seq_attention": "seq2seq"}.get(model)
+    extends = {"seq2seq_attention": "seq2seq"}.get(model)
     data = {"source": "reverse", "lengths": list(lengths), "test_lengths": [1, 20], "test": REVIEWS}
     overrides = named_overrides([f"data.lengths={list(lengths)}"], {})
-    config = {"seed": seed, "model": {"name": model, "after": after}, "data": data}
+    config = {"seed": seed, "model": {"name": model, "extends": extends}, "data": data}
     config["overrides"] = overrides
     OmegaConf.save(config, folder / "config.yaml")
     length_N = np.array([len(text.split()) for text in STRINGS])
@@ -112,4 +114,4 @@ def quick(*folders, **options) -> dict:
 
 
 WORDS = {"not": ["not", "n't"], "but": ["but"]}
-AFTER = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}
+EXTENDS = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}

@@ -134,7 +134,7 @@ def prepare_reviews(
     log_reviews(splits, meta, source)
     least = 0.0 if keep_splits else cfg.min_known
     check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
-    if version := own_tokenizer_version(cfg.tokenizer):
+    if version := custom_tokenizer_version(cfg.tokenizer):
         meta["facts"]["tokenizer"] = version
     return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
 
@@ -223,21 +223,21 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     """
     if isinstance(setting, str):
         return Tokenizer(setting, words)
-    from imdbattn.data.own_tokenizer import OwnTokenizer
+    from imdbattn.data.custom_tokenizer import CustomTokenizer
 
-    return OwnTokenizer(setting, words)
+    return CustomTokenizer(setting, words)
 
 
 def tokenizer_signature(setting: object) -> str:
     """Returns a string that changes whenever the tokens may change."""
     if isinstance(setting, str):
         return signature_of_rules(setting)
-    from imdbattn.data.own_tokenizer import version_of
+    from imdbattn.data.custom_tokenizer import version_of
 
     return version_of(setting)
 
 
-def own_tokenizer_version(setting: object) -> str:
+def custom_tokenizer_version(setting: object) -> str:
     """Returns a checksum that changes with the code of a custom tokenizer; "" for ours."""
     if isinstance(setting, str):
         return ""
@@ -254,16 +254,16 @@ def find_source(cfg: "ReviewDataSettings") -> Source:
     Only the modules of that source are imported. Raises an exception for data that cannot be found.
     """
     source = named_source(cfg)
-    if version := own_tokenizer_version(cfg.tokenizer):
+    if version := custom_tokenizer_version(cfg.tokenizer):
         source = replace(source, key=f"{source.key}, tokenizer {version}")
     return source
 
 
 def named_source(cfg: "ReviewDataSettings") -> Source:
     if not isinstance(cfg.source, str):
-        from imdbattn.data.sources.own import own_reviews
+        from imdbattn.data.sources.custom import custom_reviews
 
-        return own_reviews(cfg.source, cfg.label_names)
+        return custom_reviews(cfg.source, cfg.label_names)
     if cfg.source == "order_probe" and cfg.probe:
         from imdbattn.data.sources.order_probe import order_probe_source
 

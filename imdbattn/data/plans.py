@@ -83,7 +83,9 @@ class TrainPlans:
         """Returns a number of batches that suffices in every epoch."""
         sorted_whole = len(self._by_length(np.arange(len(self.lengths_N))))
         # Pools need a few more batches than the whole set sorted.
-        slack = 1 + sorted_whole // 50 + len(self.lengths_N) // self.pool if self.pool else 0
+        slack = 0
+        if self.pool:
+            slack = 1 + sorted_whole // 50 + len(self.lengths_N) // self.pool
         return max(1, min(sorted_whole + slack, len(self.lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:

@@ -210,8 +210,8 @@ def draw_positions(
     # kept.
     device = lengths_B.device
     draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
-    for seed, own_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
-        own_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
+    for seed, draws_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
+        draws_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
     draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= lengths_B[:, None], 2.0)
     chosen_BT = draw_BT.topk(size, largest=False).indices
     beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]

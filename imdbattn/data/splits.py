@@ -101,7 +101,7 @@ def divided(
         index = indices(
             rest, {split: share for split, share in shares.items() if split not in splits}
         )
-        splits |= {split: rest.take(own) for split, own in index.items()}
+        splits |= {split: rest.take(items) for split, items in index.items()}
         held_out = {text for split in ("validation", "test") for text in splits[split].texts}
         train = splits["train"]
         splits["train"] = train.take(
@@ -163,9 +163,9 @@ def cut_reviews(
         if not fold:
             return block_cut(train.labels, missing)
         if len(missing) < 2:
-            own = "has validation or test splits of its own"
+            problem = "already has a validation or test split"
             raise UserError(
-                f"{name} {own}: omit data.folds, or give one file, or data.source=packaged"
+                f"{name} {problem}: omit data.folds, or give one file, or data.source=packaged"
             )
         return fold_cut(train.labels, shares["validation"], *fold)  # type: ignore[index]
 

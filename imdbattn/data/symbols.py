@@ -40,7 +40,7 @@ def symbols_of(text: str, lower: bool, tokenizer: "SideTokenizer") -> str:
     text = unicodedata.normalize("NFC", text.lower() if lower else text)
     if tokenizer == "characters":
         return " ".join(SPACE.join(text.split()))
-    from imdbattn.data.own_tokenizer import splitter_of
+    from imdbattn.data.custom_tokenizer import splitter_of
 
     return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
 

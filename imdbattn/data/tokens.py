@@ -23,8 +23,8 @@ from tokenizers.normalizers import NFC, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 from tokenizers.pre_tokenizers import Split
 
-PAD, UNK = 0, 1
-FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
+from imdbattn.nn.ladder import FIRST_WORD, UNK
+
 CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # the id of an unknown word with a letter, until `encode` has counted these words
 LETTER = re.compile(r"[^\W\d_]")

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
-# padding, before the first symbol, after the last, unknown
+from imdbattn.nn.encoder_decoder import BOS, EOS, PAD
+
+UNK = 3
+# of PAD, BOS, EOS and UNK
 MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 

@@ -30,7 +30,7 @@ class Run:
     Args:
         place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
-        own: the settings of this call, whose classes are trusted too.
+        caller_settings: those of this call, whose classes are trusted too.
 
     Each attribute raises UserError if its file is missing or damaged.
     """
@@ -39,9 +39,9 @@ class Run:
         self,
         place: str | os.PathLike[str],
         trust: str | Sequence[str] | None = None,
-        own: Mapping[str, object] | None = None,
+        caller_settings: Mapping[str, object] | None = None,
     ):
-        self.place, self.trust, self.own = os.fspath(place), trust, own
+        self.place, self.trust, self.caller_settings = os.fspath(place), trust, caller_settings
         self.folder = expanded(place)
         self.file = self.folder / "checkpoints" / "best.ckpt"
         self.kind: Literal["folder", "export", "checkpoint"] = "folder"
@@ -70,7 +70,7 @@ class Run:
         `tasks.task.settings_of` checks types and values.
         """
         self.require(self.settings_file)
-        refuse_untrusted(self.raw_settings, self.settings_file, self.trust, self.own)
+        refuse_untrusted(self.raw_settings, self.settings_file, self.trust, self.caller_settings)
         return self.raw_settings
 
     @property
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def text_column(self) -> str:
-        """Returns its data.text_column; `text` where there is none, also if it cannot be opened."""
+        """Returns its data.text_column; falls back to `text`, even if the run cannot be opened."""
         try:
             return str(self.raw_settings["data"]["text_column"])
         except Exception:  # of a wrong run=, which is named later

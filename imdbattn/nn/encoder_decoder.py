@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from imdbattn.nn.scores import MakeScore, masked_softmax, sequence_mask
 
-PAD, BOS, EOS = 0, 1, 2  # ids of padding, beginning and end of sequence; as in data/vocabulary
+PAD, BOS, EOS = 0, 1, 2  # ids of padding, beginning and end of sequence
 NEVER = slice(0, EOS)  # PAD and BOS are never predicted
 Recurrent = tuple[Tensor, ...]  # (hidden_LBH,) for a GRU, (hidden_LBH, cell_LBH) for an LSTM
 

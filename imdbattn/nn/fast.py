@@ -1,5 +1,5 @@
-"""Faster computations of formulas of the ladder, with the same results. Understanding the models
-does not need them.
+"""Faster computations of formulas of the ladder, equal up to rounding. The formulas themselves are
+in ladder.py and scores.py.
 
 Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of
 values.

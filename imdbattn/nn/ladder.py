@@ -14,22 +14,30 @@ from torch import Tensor, nn
 from imdbattn.nn.fast import attention as fast_attention
 from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, sequence_mask
 
+PAD, UNK = 0, 1  # ids of padding and of words without a vector
+FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
+
 Make = Callable[[int], nn.Module]  # called with a number, mostly the width D, returns a part
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
 class Mask(NamedTuple):
-    """Which positions of x_BTD are words, and their positions in the review. Every part of a model
-    receives it.
+    """Which vectors of x_BTD are words, and their positions in the review. Layers, positions and
+    poolings receive it.
     """
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>
+    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>, padding is 0
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "Mask":
         """Returns the Mask of these words, whose positions are 0, 1, 2 and so on."""
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
+
+    @property
+    def over_keys_B11T(self) -> Tensor:
+        """Returns (B, 1, 1, T) bool: which keys every head and query may attend to."""
+        return self.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
 
 
 class Attention(nn.Module):
@@ -103,9 +111,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, mask)
-        mask_B11T = mask.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
         added = None if self.distances is None else self.distances(mask.positions_BT)
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask_B11T, added)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask.over_keys_B11T, added)
         return y_BHTd.transpose(1, 2).flatten(2)
 
     def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
@@ -211,7 +218,7 @@ class Pooling(nn.Module):
 
 def equal_weights(x_BTD: Tensor, mask: Mask) -> Tensor:
     """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
-    mask_B11T = mask.mask_BT[:, None, None]
+    mask_B11T = mask.over_keys_B11T
     return masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T)
 
 
@@ -257,10 +264,9 @@ class LearnedQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        mask_B11T = mask.mask_BT[:, None, None]
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
-        # one head
-        return self.attention(query_B11D, x_BTD[:, None], x_BTD[:, None], mask_B11T)[:, 0, 0]
+        x_B1TD = x_BTD[:, None]  # one head
+        return self.attention(query_B11D, x_B1TD, x_B1TD, mask.over_keys_B11T)[:, 0, 0]
 
 
 class TextQueryPooling(Pooling):
@@ -272,10 +278,10 @@ class TextQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        # one head
-        mask_B11T, x_B1TD = mask.mask_BT[:, None, None], x_BTD[:, None]
+        x_B1TD = x_BTD[:, None]  # one head
         query_B11D = self.query(equal_weights(x_BTD, mask) @ x_B1TD)
-        return self.attention(query_B11D, self.key(x_B1TD), self.value(x_B1TD), mask_B11T)[:, 0, 0]
+        k_B1TD, v_B1TD = self.key(x_B1TD), self.value(x_B1TD)
+        return self.attention(query_B11D, k_B1TD, v_B1TD, mask.over_keys_B11T)[:, 0, 0]
 
 
 # The name of the last layer of a network. Muon, which trains the matrices of hidden layers, leaves
@@ -396,7 +402,8 @@ class Embedding(nn.Module):
                 offset_BTD = offset_BTD * self.draw_tuned(slots_BT)[..., None]
             x_BTD = x_BTD + offset_BTD
         # products, because torch.where takes several times as long
-        return x_BTD * (tokens_BT > 1)[..., None] + (tokens_BT == 1)[..., None] * self.unk_D
+        is_word_BT, is_unknown_BT = tokens_BT >= FIRST_WORD, tokens_BT == UNK
+        return x_BTD * is_word_BT[..., None] + is_unknown_BT[..., None] * self.unk_D
 
     def draw_tuned(self, slots_BT: Tensor) -> Tensor:
         """Returns (B, T) bool: which offsets are used, by the sum of a random number per word and

@@ -279,7 +279,7 @@ def rung_results(
     return {
         "label": variant.label,
         "model": variant.model,
-        "after": variant.after,
+        "extends": variant.extends,
         "seeds": [run.metrics["seed"] for run in runs],
         "folders": paths_of(runs),
         "validation": over_runs(runs, "val_accuracy"),

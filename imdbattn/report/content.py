@@ -51,7 +51,7 @@ class RungResults(TypedDict):
 
     label: str
     model: str
-    after: str | None
+    extends: str | None
     seeds: list[int]
     folders: list[str]
     validation: Spread | None

@@ -35,7 +35,7 @@ OF_RUNGS = (
 # of these, what a choice of a file, such as optim=adamw, sets as well
 OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that short labels omit: the label begins with the model's name
-NOT_IN_LABELS = ("experiment=", "model.name=", "model.after=")
+NOT_IN_LABELS = ("experiment=", "model.name=", "model.extends=")
 IGNORED = ("seed", "task", "digest", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
 # facts in metrics.json -> what differs if they do
 FACTS = {
@@ -58,8 +58,8 @@ class Variant:
     label: str = ""
 
     @property
-    def after(self) -> str | None:
-        return self.runs[0].settings["model"].get("after")
+    def extends(self) -> str | None:
+        return self.runs[0].settings["model"].get("extends")
 
     def endings(self) -> list[list[str]]:
         """Returns what can follow the name of the model in a label, the shortest first; no other
@@ -105,7 +105,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
 
 def models_in_order(ladder: Sequence[Variant]) -> list[str]:
     """Returns the models, each after those that it extends, then by the number of parameters."""
-    extended = {variant.model: variant.after for variant in ladder}
+    extended = {variant.model: variant.extends for variant in ladder}
     parameters: dict[str, float] = {}
     for variant in ladder:
         own = variant.runs[0].metrics.get("parameters") or math.inf
@@ -185,8 +185,8 @@ def neighbours(
     they differ in, or why a variant is compared with none.
 
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
-    is compared with the rung that it extends (`model.after`), or, if that is absent, with the one
-    before it, unless `after` is null. Of several variants of that rung, the one that differs least
+    is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
+    before it, unless `extends` is null. Of several variants of that rung, the one that differs least
     is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS); a sentence
     names those that the command line changed. Further variants of a rung are compared with its
     first variant, and with the variant of the rung they extend that has equal overrides.
@@ -201,7 +201,7 @@ def neighbours(
     remarks = []
     for index, new in enumerate(ladder):
         first = models.index(new.model)
-        extended = new.after
+        extended = new.extends
         if first == index and index > 0 and extended not in (None, *models):
             extended = models[index - 1]
         by_index = {

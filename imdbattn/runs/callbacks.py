@@ -1,4 +1,4 @@
-"""What watches a run: callbacks for progress, throughput, a loss that is not finite and the
+"""Lightning callbacks: progress, throughput, a check for losses that are not finite, and the
 attention to some reviews.
 
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
@@ -54,7 +54,7 @@ class Progress(L.Callback):
         self.scores = module.scores.values()
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        self.on_exception(trainer, module, None)
+        self.close_bar()
         line = epoch_name(trainer)
         if means := module.epoch_means():
             line += f"  train loss {means['train/loss'].item():.4f}"
@@ -66,6 +66,9 @@ class Progress(L.Callback):
         self.scores = None
 
     def on_exception(self, trainer, module, exception) -> None:
+        self.close_bar()
+
+    def close_bar(self) -> None:
         if self.bar is not None:
             self.bar.close()
         self.bar = None

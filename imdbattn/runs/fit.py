@@ -255,14 +255,8 @@ def write_results(
     facts: of training, for metrics.json.
     """
     cfg, task, corpus = module.cfg, task_of(module.cfg), data.corpus
-    # these scores are not part of the learning curve
-    loggers, trainer.loggers = trainer.loggers, []
-    trainer.validate(module, data, verbose=False)
-    trainer.loggers = loggers
-    scores = {"validation": module.scores}
-    if cfg.test:
-        trainer.test(module, data, verbose=False)
-        scores["test"] = module.scores
+    splits = ("validation", "test") if cfg.test else ("validation",)
+    scores = {split: score(trainer, module, data, split) for split in splits}
     if not cfg.is_debug:
         check_complete(scores, corpus.splits)
     metrics = run_facts(cfg.model.name, cfg.seed, corpus) | facts
@@ -281,6 +275,18 @@ def write_results(
         # written last: it marks the run as finished
         write_json(folder / results_file(cfg), metrics)
     return metrics
+
+
+def score(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
+    """Scores validation or test with the module's weights."""
+    if split == "test":
+        trainer.test(module, data, verbose=False)
+        return module.scores
+    # not logged, because these scores are not part of the learning curve
+    loggers, trainer.loggers = trainer.loggers, []
+    trainer.validate(module, data, verbose=False)
+    trainer.loggers = loggers
+    return module.scores
 
 
 def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:

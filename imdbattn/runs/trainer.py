@@ -68,21 +68,21 @@ def build_trainer(
     """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
     values = settings.given()
     trainer_class = load_class(values.pop("_target_"), "trainer._target_", L.Trainer)
-    own_callbacks = callbacks_of(values.pop("callbacks", None))
-    own_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
+    user_callbacks = callbacks_of(values.pop("callbacks", None))
+    user_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
     # such as a strategy that is given with its own arguments
     values = make(values, "trainer", object)
     # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    own_bar = any(isinstance(callback, ProgressBar) for callback in own_callbacks)
-    callbacks = [*callbacks, *own_callbacks]
+    has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
+    callbacks = [*callbacks, *user_callbacks]
     if settings.enable_progress_bar:
-        callbacks.append(Progress(has_bar=not own_bar))
-    plugins: list[object] = [AtomicCheckpointIO(), *own_plugins]
+        callbacks.append(Progress(has_bar=not has_user_bar))
+    plugins: list[object] = [AtomicCheckpointIO(), *user_plugins]
     if SLURMEnvironment.detect():
         # ResumeCheckpoint requeues, between two steps
         plugins.append(SLURMEnvironment(auto_requeue=False))
-    arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": own_bar}
+    arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": has_user_bar}
     ours: dict[str, Any] = {
         "use_distributed_sampler": False,
         "logger": False,

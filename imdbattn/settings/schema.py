@@ -103,7 +103,7 @@ class ClassName(Group):
 
 class AnyModel(Group):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
-    after: Text | None = None
+    extends: Text | None = None
     net: ClassSettings
 
 
@@ -251,7 +251,7 @@ class Optimizer(ClassSettings):
 OURS = {
     "logger": "logger= selects loggers, such as logger=csv",
     "default_root_dir": "hydra.run.dir= is the run folder",
-    "use_distributed_sampler": "our own sampler scores each item once",
+    "use_distributed_sampler": "imdbattn divides the items so that each is scored once",
     "num_sanity_val_steps": "two items are evaluated before training",
 }
 

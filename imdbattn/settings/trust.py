@@ -28,15 +28,15 @@ def refuse_untrusted(
     settings: Mapping[str, object],
     file: Path,
     trust: str | Sequence[str] | None,
-    own: Mapping[str, object] | None = None,
+    caller_settings: Mapping[str, object] | None = None,
 ) -> None:
     """Raises UserError if settings from a run folder name a class that is not trusted. Imports
     nothing.
 
-    settings: of `file`. trust: packages named by the user in this call. own: this call's own
-    settings, whose classes are trusted too.
+    settings: of `file`. trust: packages named by the user in this call.
+    caller_settings: those of this call, whose classes are trusted too.
     """
-    named = {target for _, target in targets(own)}
+    named = {target for _, target in targets(caller_settings)}
     for key, target, package in untrusted(settings, trust):
         if target not in named:
             raise UserError(

@@ -120,8 +120,8 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
 
 
 class Learner(L.LightningModule):
-    """Trains a net; the Task of each task names its subclass, which defines the methods that raise
-    here.
+    """Trains a net. A subclass, which the Task names, implements `new`, `training_loss`,
+    `evaluate_batch` and `make_scores`.
 
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
@@ -234,11 +234,11 @@ class Learner(L.LightningModule):
 
     def gather(self) -> tuple[Tensor, ...]:
         """Returns the outputs of all processes, in the order of the split."""
-        own = None
+        of_rank = None
         if self.outputs:
-            own = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
+            of_rank = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
         self.outputs.clear()
-        gathered = filter(None, from_all(self.trainer, own))
+        gathered = filter(None, from_all(self.trainer, of_rank))
         items_N, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
         order = items_N.argsort()
         if len(items_N.unique()) < len(items_N):

@@ -41,18 +41,19 @@ class LazyAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        own = [group for group in self.param_groups if self.is_own(group)]
-        gradients = [(parameter, parameter.grad) for group in own for parameter in group["params"]]
+        updated = [group for group in self.param_groups if self.updates_itself(group)]
+        parameters = [parameter for group in updated for parameter in group["params"]]
+        gradients = [(parameter, parameter.grad) for parameter in parameters]
         for parameter, _ in gradients:
             parameter.grad = None  # AdamW skips parameters without a gradient
         super().step()
         for parameter, gradient in gradients:
             parameter.grad = gradient
-        for group in own:
+        for group in updated:
             self.update_group(group)
         return loss
 
-    def is_own(self, group: dict[str, Any]) -> bool:
+    def updates_itself(self, group: dict[str, Any]) -> bool:
         """Returns whether `update_group` updates a group instead of torch's AdamW."""
         return bool(group.get("lazy"))
 
@@ -141,8 +142,8 @@ class Muon(LazyAdamW):
             param_group = {"lr": self.matrix_lr, "momentum": self.momentum} | param_group
         super().add_param_group(param_group)
 
-    def is_own(self, group: dict[str, Any]) -> bool:
-        return bool(group.get("matrices")) or super().is_own(group)
+    def updates_itself(self, group: dict[str, Any]) -> bool:
+        return bool(group.get("matrices")) or super().updates_itself(group)
 
     def update_group(self, group: dict[str, Any]) -> None:
         if group.get("matrices"):

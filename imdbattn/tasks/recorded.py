@@ -154,7 +154,7 @@ class StepRecorder:
             self.is_warm = True
             return self.eager_step(batch)
         if not is_flat(batch):
-            return self.give_up(batch, "a batch is no tuple of tensors and numbers")
+            return self.give_up(batch, "a batch is not a flat tuple of tensors and numbers")
         key = shape_of(batch)
         if key not in self.recordings:
             if len(self.recordings) == MOST_SHAPES:
@@ -413,8 +413,8 @@ class RecordSteps(L.Callback):
         if self.reason is None:
             # Callbacks and methods of the user's see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
-            own = any(overrides(module, hook, Learner) for hook in hooks)
-            one_by_one = own or bool(module.cfg.trainer.given().get("callbacks"))
+            overridden = any(overrides(module, hook, Learner) for hook in hooks)
+            one_by_one = overridden or bool(module.cfg.trainer.given().get("callbacks"))
             graphs, records = CudaGraphs(module.device), module.cfg.record_steps is not False
             module.recorder = StepRecorder(module, graphs, records, one_by_one)
 
@@ -429,10 +429,10 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
     if module.cfg.trainer.given().get("detect_anomaly"):
         return "trainer.detect_anomaly is set"
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
-        return "there are several processes, or a strategy of their own"
+        return "there are several processes, or the strategy is not of a single device"
     plain = type(trainer.precision_plugin) in (Precision, MixedPrecision)
     if not plain or trainer.precision not in ("32-true", BFLOAT16):
-        return f"the precision is {trainer.precision}, or one of your own"
+        return f"precision {trainer.precision} is not supported"
     optimizers = trainer.optimizers
     if len(optimizers) != 1 or any("capturable" not in g for g in optimizers[0].param_groups):
         names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
@@ -449,5 +449,5 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
 
 def overrides(module: object, name: str, base: type) -> bool:
     """Returns whether an object has another method of that name than its base class."""
-    own = getattr(module, name)
-    return getattr(own, "__func__", own) is not getattr(base, name)
+    method = getattr(module, name)
+    return getattr(method, "__func__", method) is not getattr(base, name)

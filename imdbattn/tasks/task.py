@@ -1,6 +1,6 @@
 """What the package knows of a task: one record, which a run's `task._target_` names.
 
-No other module of the core knows the names of tasks. A custom task is a subclass of `Task` in any
+In the core, only exports names tasks. A custom task is a subclass of `Task` in any
 package (docs/own_parts.md).
 """
 

@@ -47,9 +47,9 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
     }
     net.load_state_dict(weights)
     for name, weight in net.state_dict().items():
-        own = integers.get(name)  # of a single number, BatchNorm counts its batches
+        expected = integers.get(name)  # of a single number, BatchNorm counts its batches
         if not weight.isfinite().all() or (
-            own is not None and own.ndim and not torch.equal(weight, own)
+            expected is not None and expected.ndim and not torch.equal(weight, expected)
         ):
             raise UserError(
                 f"the weights {name} are not finite, or point to other rows than the model has"
@@ -83,7 +83,8 @@ def from_initial(
 
 
 def read_initial(cfg: Training, corpus: Corpus) -> SavedNet:
-    """Returns the run `init`: one of the same task, or for a classifier one of task=masked_words.
+    """Returns weights and metadata of the run `init`: of the same task, or for a classifier of
+    task=masked_words.
 
     Among the metadata, `init_digest` is a digest of the settings of the run `init`.
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
@@ -131,12 +132,12 @@ def load_initial(module: "Learner", initial: SavedNet) -> None:
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    run, net, own = f"init={module.cfg.init}", module.net, module.net.state_dict()
+    run, net, untrained = f"init={module.cfg.init}", module.net, module.net.state_dict()
     check_same(run, initial.metadata, module.hparams)
     # such as the vectors' scale
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}
-    constants = {name: own[name] for name in buffers & own.keys()}
+    constants = {name: untrained[name] for name in buffers & untrained.keys()}
     is_encoder = "labels" in module.hparams and "labels" not in initial.metadata
-    rest = own if is_encoder else {}  # what it does not have
+    rest = untrained if is_encoder else {}  # what the encoder does not have
     with wrapping_errors(f"{run} does not fit this model"):
         load_weights(net, {**rest, **initial.weights, **constants})

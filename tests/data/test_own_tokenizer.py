@@ -9,7 +9,7 @@ import pytest
 
 import imdbattn
 from imdbattn.data.corpus import prepare_reviews
-from imdbattn.data.own_tokenizer import OwnTokenizer
+from imdbattn.data.custom_tokenizer import CustomTokenizer
 from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
 from imdbattn.data.tokens import UNK, Tokenizer
 from imdbattn.errors import UserError
@@ -77,7 +77,7 @@ def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
 
 def test_what_returns_no_words_is_named(package):
     with pytest.raises(UserError, match=r"returns \[1\] instead of a list of words"):
-        OwnTokenizer({"_target_": "zhcut.wrong"}, WORDS).encode(["我很"])
+        CustomTokenizer({"_target_": "zhcut.wrong"}, WORDS).encode(["我很"])
 
 
 def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
@@ -96,7 +96,7 @@ def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
 
 
 def test_words_have_the_places_where_they_occur(package):
-    tokenizer = OwnTokenizer({"_target_": "zhcut.cut"}, ["good", "电影"])
+    tokenizer = CustomTokenizer({"_target_": "zhcut.cut"}, ["good", "电影"])
     text = "Good 电影 电影 ab"
     words = tokenizer.words(text)
     assert [text[word.start : word.end] for word in words] == ["Good", "电影", "电影", "ab"]
@@ -105,7 +105,7 @@ def test_words_have_the_places_where_they_occur(package):
 
 def test_jieba_is_such_a_callable():
     pytest.importorskip("jieba")
-    tokenizer = OwnTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
+    tokenizer = CustomTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
     assert tokenizer.encode(["我喜欢电影"]).ids.tolist() == [UNK, 2, 3]
 
 

@@ -106,12 +106,12 @@ def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
 
 
 def test_every_rung_extends_the_one_that_it_inherits_from(settings):
-    """model.after, which comparisons use, is the file that the rung inherits from."""
+    """model.extends, which comparisons use, is the file that the rung inherits from."""
     for rung in (*RUNGS, *CONTROLS, *BEYOND, *ENCODER_DECODERS):
         defaults = OmegaConf.load(conf_dir() / "model" / f"{rung}.yaml").get("defaults", [])
         parents = [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
         task = ["task=seq2seq"] * (rung in ENCODER_DECODERS)
-        assert [settings(*task, f"model={rung}").model.after] == (parents or [None]), rung
+        assert [settings(*task, f"model={rung}").model.extends] == (parents or [None]), rung
 
 
 @pytest.mark.parametrize("model", ["residual_pe_cls", "wide", "seq2seq_attention"])

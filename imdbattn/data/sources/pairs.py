@@ -28,7 +28,7 @@ PACKAGED = Path(__file__).parents[1] / "pairs_en-fr.tsv"  # named by its columns
 def find_pair_source(cfg: Any) -> Source:
     """Returns the source that the `data` settings name."""
     if not isinstance(cfg.source, str):
-        return own_source(cfg)
+        return custom_pairs(cfg)
     if cfg.source == "reverse":
         return reverse_source(cfg)
     if cfg.hub:
@@ -51,12 +51,12 @@ def find_pair_source(cfg: Any) -> Source:
     )
 
 
-def own_source(cfg: "TranslationData") -> Source:
+def custom_pairs(cfg: "TranslationData") -> Source:
     """Returns the pairs of a custom callable."""
-    from imdbattn.data.sources.own import content_of, name_of, own_items
+    from imdbattn.data.sources.custom import content_of, custom_items, name_of
 
     name = name_of(cfg.source)
-    _, items = own_items(cfg.source)
+    _, items = custom_items(cfg.source)
 
     def load() -> Texts:
         tables = {}
@@ -64,7 +64,7 @@ def own_source(cfg: "TranslationData") -> Source:
             tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
         return clean(tables, name, cfg)
 
-    return Source("own", name, repr((name, content_of(items), cfg.limit)), load)
+    return Source("custom", name, repr((name, content_of(items), cfg.limit)), load)
 
 
 def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.nn.ladder import Attention, Classifier, Mask, Pooling, ResidualLayer, SelfAttention
-from imdbattn.nn.scores import Dot, MakeScore, ScaledDot
+from imdbattn.nn.scores import MakeScore, ScaledDot, Score
 
 LENGTH = 8192  # positions after which Distances repeat
 
@@ -168,10 +168,9 @@ class LabelQueryPooling(Pooling):
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        mask_B11T = mask.mask_BT[:, None, None]
         query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
         x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
-        return self.attention(query_BC1D, x_BCTD, x_BCTD, mask_B11T).squeeze(2)
+        return self.attention(query_BC1D, x_BCTD, x_BCTD, mask.over_keys_B11T).squeeze(2)
 
 
 class LabelHead(nn.Linear):
@@ -193,7 +192,7 @@ class LabelQueryClassifier(Classifier):
         self.head = LabelHead(self.head.in_features, classes)
 
 
-class Uniform(Dot):
+class Uniform(Score):
     """score(q, k) = 0: equal weights, before and after training (Wiegreffe & Pinter 2019, section
     3.2).
     """

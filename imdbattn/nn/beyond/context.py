@@ -12,17 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Make, Mask
-
-FIRST_WORD = 2  # lower ids, <pad> and <unk>, are in no phrase
+from imdbattn.nn.ladder import FIRST_WORD, Make, Mask
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
     """Ids (...) and those of the words before, nearest first, (..., W) -> a different key for each
     phrase, (..., O).
 
-    -1 where a word is unknown or the review starts. rows: number of ids; rows^(W + 1) must be below
-    2^63.
+    -1 where a word is <unk> or <pad>, or the review starts. rows: number of ids; rows^(W + 1) must
+    be below 2^63.
     """
     keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
     for word in before_W.unbind(-1):

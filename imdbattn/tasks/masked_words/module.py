@@ -23,14 +23,14 @@ from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.reviews.module import ReviewData, ids_to_tune
-from imdbattn.tasks.reviews.task import ReviewSettings
+from imdbattn.tasks.reviews.task import TextSettings
 
 
 class MaskedWordData(ReviewData):
     """Reviews, and the texts of data.extra with or without labels."""
 
     @staticmethod
-    def read(cfg: ReviewSettings) -> ReviewCorpus:
+    def read(cfg: TextSettings) -> ReviewCorpus:
         corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from imdbattn.settings.schema import Group, InnerShare, Several
-from imdbattn.tasks.reviews.task import ReviewSettings, ReviewTask
+from imdbattn.tasks.reviews.task import ReviewTask, TextSettings
 
 
 class Masked(Group):
@@ -13,7 +13,7 @@ class Masked(Group):
     words: Several
 
 
-class MaskedWordSettings(ReviewSettings):
+class MaskedWordSettings(TextSettings):
     """The settings of a run that predicts masked words."""
 
     choose_by: Literal["accuracy", "loss"]

@@ -188,8 +188,8 @@ class ReviewClassifier(Learner):
         module.metric = chosen_metric(cfg)
         if cfg.attention_entropy and not attention_parts(net):
             raise UserError(
-                f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no weights"
-                " of a learned query; choose another model, or 0"
+                f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no"
+                " attention whose entropy could change; choose another model, or 0"
             )
         return module
 

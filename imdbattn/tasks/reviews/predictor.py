@@ -72,9 +72,9 @@ class ReviewPredictor(Predictor):
         """Raises UserError unless they have the same classes."""
         labels = {run: ", ".join(member.metadata["labels"]) for run, member in members.items()}
         first = next(iter(labels.values()))
-        for run, own in labels.items():
-            if own != first:
-                raise UserError(f"run={run} has the classes {own}, not {first}: give other runs")
+        for run, names in labels.items():
+            if names != first:
+                raise UserError(f"run={run} has the classes {names}, not {first}: give other runs")
         return MeanPredictor([*members.values()])
 
     def corpus(self, data: ReviewDataSettings, keep_splits: bool = False) -> ReviewCorpus:

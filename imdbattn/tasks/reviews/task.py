@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
 
 
-class ReviewSettings(Training):
-    """The settings of a run that classifies reviews."""
+class TextSettings(Training):
+    """The settings of a run that trains a classifier, or its encoder, on reviews."""
 
-    choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
-    class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
-    attention_entropy: Amount = 0.0
     data: ReviewDataSettings
     model: ClassifierModel
 
@@ -36,6 +33,14 @@ class ReviewSettings(Training):
                 f"data.curriculum={as_text(shorter)} needs more than trainer.max_epochs={epochs}:"
                 " the last epoch must read data.max_tokens"
             )
+
+
+class ReviewSettings(TextSettings):
+    """The settings of a run that classifies reviews."""
+
+    choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
+    class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None
+    attention_entropy: Amount = 0.0
 
 
 class ReviewTask(Task):

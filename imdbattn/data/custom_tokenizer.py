@@ -65,7 +65,7 @@ def version_of(setting: object) -> str:
     return json.dumps([settings, version, source], sort_keys=True)
 
 
-class OwnTokenizer:
+class CustomTokenizer:
     """Turns texts into ids of `words` with a callable; has the methods of data.tokens.Tokenizer.
 
     A word without a vector is looked up in lower case, too.

@@ -20,9 +20,9 @@ Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the spli
 LABELS = (str, bool, int, float)  # types of labels
 
 
-def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
+def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
-    where, items = own_items(settings, LABELS)
+    where, items = custom_items(settings, LABELS)
     name = name_of(settings)
 
     def load() -> Texts:
@@ -33,7 +33,7 @@ def own_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
         return with_class_numbers(read, label_names, name, None, places)
 
     key_of_labels = label_names and [*label_names]
-    return Source("own", name, repr((name, content_of(items), key_of_labels)), load)
+    return Source("custom", name, repr((name, content_of(items), key_of_labels)), load)
 
 
 def content_of(items: Items) -> str:
@@ -51,7 +51,7 @@ def name_of(settings: object) -> str:
     return f"{target}({given})" if given else str(target)
 
 
-def own_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str, Items]:
+def custom_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[str, Items]:
     """Returns the name of a callable for messages, and its items, by default pairs of texts.
 
     others: see `item_of`. Raises UserError of one line that names the callable.
