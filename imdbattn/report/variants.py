@@ -186,10 +186,10 @@ def neighbours(
 
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
     is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
-    before it, unless `extends` is null. Of several variants of that rung, the one that differs least
-    is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS); a sentence
-    names those that the command line changed. Further variants of a rung are compared with its
-    first variant, and with the variant of the rung they extend that has equal overrides.
+    before it, unless `extends` is null. Of several variants of that rung, the one that differs
+    least is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS); a
+    sentence names those that the command line changed. Further variants of a rung are compared with
+    its first variant, and with the variant of the rung they extend that has equal overrides.
 
     against: the variant that all others are compared with instead, if it is in the ladder
         (`find_variant`).
