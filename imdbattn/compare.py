@@ -1,16 +1,21 @@
 """Compares finished runs: `python -m imdbattn.compare runs=<folder>`."""
 
 from pathlib import Path
-from typing import Any
+
+from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import validated
 
 
-@command("compare", "runs", "out", "against", schema="report.settings.Compare")
-def main(settings: Any) -> None:
+@command("compare", "runs", "out", "against")
+def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
-    # slow imports (scipy, matplotlib), not for `--help`
+    # slow imports (pydantic, scipy, matplotlib), not for `--help`
+    from imdbattn.report.settings import Compare
+
+    settings = validated(cfg, Compare)
     from imdbattn.report.comparison_page import write_comparison
 
     out = settings.out or Path(settings.runs[0], "comparison")

@@ -2,18 +2,19 @@
 `python -m imdbattn.dashboard entity=<user or team>`.
 """
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded, write_atomically
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import validated
 
-if TYPE_CHECKING:
+
+@command("dashboard", "out", "group")
+def main(cfg: DictConfig) -> None:
+    """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.tracking.settings import Dashboard
 
-
-@command("dashboard", "out", "group", schema="tracking.settings.Dashboard")
-def main(settings: "Dashboard") -> None:
-    """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
+    settings = validated(cfg, Dashboard)
     from imdbattn.tracking.workspace import as_json, build_workspace
 
     entity = settings.entity or ""

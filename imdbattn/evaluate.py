@@ -1,23 +1,22 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import COLUMNS
+from imdbattn.launch.hydra_config import COLUMNS, validated
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import Plain
-
-if TYPE_CHECKING:
-    from imdbattn.settings.command_settings import Evaluate
-
 
 KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 
 
-@command("evaluate", *KEYS, schema="settings.command_settings.Evaluate")
-def main(settings: "Evaluate") -> None:
+@command("evaluate", *KEYS)
+def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
+    from imdbattn.settings.command_settings import Evaluate
+
+    settings = validated(cfg, Evaluate)
     with without_gc():
         from imdbattn.runs.evaluate import evaluate_run
 

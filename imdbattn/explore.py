@@ -5,24 +5,22 @@ runs=<folder>`, or writes the page as one file: `out=page.html`.
 import sys
 from typing import TYPE_CHECKING
 
+from omegaconf import DictConfig
+
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import validated
 from imdbattn.launch.process import without_gc
 
 if TYPE_CHECKING:
     from imdbattn.tools.explore.settings import Explore
 
 
-@command(
-    "explore",
-    "runs",
-    "out",
-    "data.glove.path",
-    "data.cache_dir",
-    schema="tools.explore.settings.Explore",
-)
-def main(settings: "Explore") -> None:
+@command("explore", "runs", "out", "data.glove.path", "data.cache_dir")
+def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
+    from imdbattn.tools.explore.settings import Explore
 
+    settings = validated(cfg, Explore)
     if settings.out is not None:
         write(settings)
         return

@@ -1,24 +1,18 @@
 """Exports a finished run's model: `python -m imdbattn.export run=<run folder> out=my_model`."""
 
-from typing import TYPE_CHECKING
+from omegaconf import DictConfig
 
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import validated
 from imdbattn.launch.process import without_gc
 
-if TYPE_CHECKING:
+
+@command("export", "run", "out", "data.glove.path", "data.cache_dir")
+def main(cfg: DictConfig) -> None:
+    """Prints what was written, and how many labels it changes."""
     from imdbattn.exports.settings import Export
 
-
-@command(
-    "export",
-    "run",
-    "out",
-    "data.glove.path",
-    "data.cache_dir",
-    schema="exports.settings.Export",
-)
-def main(settings: "Export") -> None:
-    """Prints what was written, and how many labels it changes."""
+    settings = validated(cfg, Export)
     with without_gc():
         from imdbattn.exports.folder import write_export
         from imdbattn.runs.apply import load_predictor

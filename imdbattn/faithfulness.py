@@ -2,22 +2,23 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
+from imdbattn.launch.hydra_config import validated
 from imdbattn.launch.process import without_gc
-
-if TYPE_CHECKING:
-    from imdbattn.tools.faithfulness.settings import Faithfulness
-
 
 KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
 
 
-@command("faithfulness", *KEYS, schema="tools.faithfulness.settings.Faithfulness")
-def main(settings: "Faithfulness") -> None:
+@command("faithfulness", *KEYS)
+def main(cfg: DictConfig) -> None:
     """Prints the results and writes them into `out`."""
+    from imdbattn.tools.faithfulness.settings import Faithfulness
+
+    settings = validated(cfg, Faithfulness)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     with without_gc():
         from imdbattn.report.pages import print_reports, write_reports

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.errors import visible
-from imdbattn.launch.command import run_command, validated
+from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import plain_dict, split_text
 from imdbattn.launch.process import without_gc
 
@@ -15,9 +15,12 @@ KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
+    from imdbattn.settings.command_settings import Predict
+    from imdbattn.settings.schema import validate_as
+
     given = {} if text is None else {"text": text}
-    settings = validated("settings.command_settings.Predict", plain_dict(cfg) | given)
-    from imdbattn.launch.texts import open_texts, write_table_of
+    settings = validate_as(Predict, plain_dict(cfg) | given)
+    from imdbattn.launch.predict_files import open_texts, write_predictions
 
     texts, kept = open_texts(settings)
     with without_gc():
@@ -26,7 +29,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     predictor, folder = load_predictor(settings)
     if settings.out:
-        write_table_of(predictor, texts, settings, kept)
+        write_predictions(predictor, texts, settings, kept)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))

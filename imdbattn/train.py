@@ -12,14 +12,13 @@ def main(cfg: DictConfig) -> float | None:
     """Returns the best validation accuracy, for Hydra's sweepers; None for a job that failed."""
     # these imports are slow, and `--help` does not need them
     if in_sweep():
-        from imdbattn.launch.job import run_job
+        from imdbattn.launch.job_process import run_job
 
         return run_job(cfg)
 
-    with Signals(BEFORE_TRAINING) as signals:
+    with Signals(BEFORE_TRAINING):
         from imdbattn.launch.single import run_single
-
-        return run_single(cfg, signals)
+    return run_single(cfg)
 
 
 if __name__ == "__main__":

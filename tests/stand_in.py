@@ -22,18 +22,18 @@ from imdbattn.tasks.task import task_of, validate
 
 
 def search() -> None:
-    from imdbattn.launch import job
+    from imdbattn.launch import job_process
     from imdbattn.search import main
     from imdbattn.tools.search import trials
 
-    trials.POLL = 0.05  # seconds
     trials.execute = sweep
-    job.import_for_training = lambda settings: None
-    job.run_single = run_trial
+    job_process.POLL = 0.05  # seconds
+    job_process.import_for_training = lambda settings: None
+    job_process.run_single = run_trial
     main()
 
 
-def run_trial(cfg: DictConfig, signals: object) -> None:
+def run_trial(cfg: DictConfig) -> None:
     settings = validate(plain_dict(cfg))
     source = task_of(settings).find_source(settings.data)
     trial(cfg.hydra.overrides.task, cfg.hydra.runtime.output_dir, source.checksum)

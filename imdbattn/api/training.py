@@ -82,10 +82,11 @@ def train(
         raise UserError(
             f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
         )
-    from imdbattn.launch.single import log_results, prepared
+    from imdbattn.launch.single import checked_settings, log_results
 
     resumed = expanded(settings["resume"]).resolve() if resume else None
-    valid = prepared(settings, overrides, resumed)  # before hydra.run.dir, which names the model
+    # before hydra.run.dir, which names the model
+    valid = checked_settings(settings, overrides, resumed)
     run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(

@@ -34,6 +34,8 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
 # folders of what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
+# in the folder of a sweep: a line for each job that has ended; in that of a search: its settings
+SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
 RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # in config.yaml of a run
 # how long a run waits for another one that uses its folder, which may be stopping
 LOCK_SECONDS = 20.0
@@ -66,6 +68,13 @@ def finished(folder: Path) -> bool:
 def has_results(folder: Path, test: bool) -> bool:
     """Returns whether a run is finished, with `test` also scored on the test split."""
     return finished(folder) and (not test or (folder / SPLIT_FILES["test"][0]).exists())
+
+
+def group_of(folder: Path) -> str | None:
+    """Returns the name of the sweep or search that a run belongs to, if it belongs to one."""
+    parent = folder.resolve().parent
+    is_group = (parent / SWEEP_LOG).exists() or (parent / SEARCH_FILE).exists()
+    return "-".join(parent.parts[-2:]) if is_group else None
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -21,7 +20,6 @@ from omegaconf import DictConfig
 from imdbattn.errors import print_any_text
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
-    plain_dict,
     quote,
     refuse_typed_credentials,
     register_resolvers,
@@ -33,18 +31,18 @@ from imdbattn.settings.keys import conf_dir
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
 PLUGINS = str(Path(__file__).parent / "plugins")
 
+Function = Callable[[DictConfig], object]
 
-def command(
-    config_name: str, *paths: str, schema: str | None = None
-) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
+
+def command(config_name: str, *paths: str) -> Callable[[Function], Callable[[], object]]:
     """Decorates like hydra.main, with conf/: the result calls `run_command` with the arguments of
     the process.
     """
 
-    def decorate(function: Callable[[Any], object]) -> Callable[[], object]:
+    def decorate(function: Function) -> Callable[[], object]:
         @functools.wraps(function)
         def main() -> object:
-            return run_command(config_name, function, sys.argv[1:], *paths, schema=schema)
+            return run_command(config_name, function, sys.argv[1:], *paths)
 
         return main
 
@@ -52,11 +50,7 @@ def command(
 
 
 def run_command(
-    config_name: str,
-    function: Callable[[Any], object],
-    arguments: Sequence[str],
-    *paths: str,
-    schema: str | None = None,
+    config_name: str, function: Function, arguments: Sequence[str], *paths: str
 ) -> object:
     """Runs a command with these arguments. Any exception ends in one line and exit status 2, see
     `fail`.
@@ -64,7 +58,6 @@ def run_command(
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
     special there. In a sweep they are not, because there a comma separates values. See also
     `quote`.
-    schema: a class in imdbattn; the function receives an object of it, else the config.
     """
     prepare()
     if PLUGINS not in sys.path:
@@ -75,17 +68,20 @@ def run_command(
     logging.raiseExceptions = False
     # Hydra then raises its exceptions instead of printing them
     os.environ["HYDRA_FULL_ERROR"] = "1"
+
     # Hydra does not accept a flag between two settings.
     arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
     arguments = with_task(config_name, arguments)
     is_sweep = arguments and arguments[0] in ("-m", "--multirun")
+    # Hydra reads them there, and Lightning starts its processes with them
+    sys.argv[1:] = [quote(argument, () if is_sweep else paths) for argument in arguments]
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
         # also with hydra.job.chdir: paths are relative to where the command was typed
         os.chdir(job.runtime.cwd)
         try:
-            result = function(validated(schema, plain_dict(cfg)) if schema else cfg)
+            result = function(cfg)
             sys.stdout.flush()
             return result
         except Exception as error:
@@ -96,10 +92,7 @@ def run_command(
             # Hydra would print more lines
             fail(error, config_name, Path(job.runtime.output_dir))
 
-    run.__doc__ = function.__doc__
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
-    # Hydra reads them there, and Lightning starts its processes with them
-    sys.argv[1:] = [quote(argument, () if is_sweep else paths) for argument in arguments]
     try:
         refuse_typed_credentials(arguments)  # the message of another error would quote them
         if {"-h", "--help"} & {*arguments}:
@@ -118,15 +111,9 @@ def run_command(
         fail(as_user_error(error, config_name, arguments), config_name)
 
 
-def validated(kind: str, settings: dict[str, object]) -> Any:
-    """Returns the settings as an object of the class with this dotted path in imdbattn. Raises
-    UserError.
-    """
-    # pydantic is slow to import
-    from imdbattn.settings.objects import load
-    from imdbattn.settings.schema import validate_as
-
-    return validate_as(load(f"imdbattn.{kind}", "schema"), settings)
+def in_sweep() -> bool:
+    """Returns whether this is a job of a multirun."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 class SweepCallback(Callback):
@@ -151,8 +138,3 @@ class SweepCallback(Callback):
         from imdbattn.launch.sweep import finish
 
         finish(config)
-
-
-def in_sweep() -> bool:
-    """Returns whether this is a job of a multirun."""
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN

@@ -21,7 +21,7 @@ PATIENCE = 20  # seconds in which a run must save its state; SLURM kills it afte
 CONSOLE, ERRORS = "console.log", "stderr.log"  # what a run has written there
 
 
-def start(
+def start_fork(
     work: Callable[[], object], environment: Mapping[str, str], folder: Path | None = None
 ) -> BaseProcess:
     """Starts a fork of this process that calls `work`, and ends when this process ends.
@@ -37,7 +37,7 @@ def start(
 def run_in_fork(
     work: Callable[[], object], environment: Mapping[str, str], folder: Path | None, parent: int
 ) -> None:
-    """Does in a fork what `start` says. parent: the process that called it."""
+    """Does in a fork what `start_fork` says. parent: the process that called it."""
     end_with(parent)
     for number in (signal.SIGTERM, signal.SIGINT):  # until the run handles them
         signal.signal(number, lambda number, _: sys.exit(128 + number))

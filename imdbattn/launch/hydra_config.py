@@ -7,6 +7,7 @@ Imports nothing slow.
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -14,6 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
+
+if TYPE_CHECKING:
+    from imdbattn.settings.schema import AnyGroup
 
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
 
@@ -95,6 +99,13 @@ def plain_dict(cfg: DictConfig) -> Plain:
     return settings
 
 
+def validated(cfg: DictConfig, kind: "type[AnyGroup]") -> "AnyGroup":
+    """Returns a command's config as an object of the class of its settings. Raises UserError."""
+    from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
+
+    return validate_as(kind, plain_dict(cfg))
+
+
 def register_resolvers() -> None:
     """Makes the resolvers that conf/ uses known to OmegaConf. May be called several times."""
     for name, resolver in RESOLVERS.items():
@@ -103,7 +114,7 @@ def register_resolvers() -> None:
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings; the job itself reports what is invalid."""
-    from imdbattn.tasks.task import validate  # pydantic, which is slow to import
+    from imdbattn.tasks.task import validate  # loads pydantic, too
 
     try:
         return job_digest(validate(plain_dict(_root_)).dump())

@@ -16,14 +16,15 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.fork import CONSOLE
-from imdbattn.launch.job import Job, SideBySide, complete, ended, job_of, outcome
+from imdbattn.launch.job import complete, job_of, record, record_end
+from imdbattn.launch.job_process import SideBySide, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import Training
 
 log = logging.getLogger(__name__)
 
 
-class Line(tqdm):
+class ProgressLine(tqdm):
     """The progress of a sweep, in a terminal only."""
 
     monitor_interval = 0  # no thread, because jobs are forks
@@ -33,7 +34,7 @@ class Line(tqdm):
 
 
 class LocalJobs:
-    """The jobs of a sweep; each is a fork of this process, see `job.start_run`.
+    """The jobs of a sweep; each is a fork of this process, see `job_process.start_job`.
 
     config: of the sweep. n_jobs: how many run side by side; None: what the machine takes of jobs
     like the first one.
@@ -43,8 +44,7 @@ class LocalJobs:
         if n_jobs is not None and n_jobs < 1:
             raise UserError(f"hydra.launcher.n_jobs={n_jobs} must be greater than 0, or null")
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
-        self.runs = SideBySide()  # its places are chosen for the first job
-        self.jobs: dict[int, Job] = {}  # number of a job that has started -> job
+        self.jobs = SideBySide()  # its limit is chosen for the first job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
         self.seconds: list[float] = []  # of the jobs that have run
         self.best = self.shown = ""  # in the progress line
@@ -54,18 +54,18 @@ class LocalJobs:
         accuracies, None for a failed job. first: the number of the first one.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        self.line = Line(len(batch))
+        self.line = ProgressLine(len(batch))
         in_terminal = not self.line.disable
         redirected = logging_redirect_tqdm() if in_terminal else nullcontext()
         try:
-            with self.line, redirected, self.runs:
+            with self.line, redirected, self.jobs:
                 for number, overrides in enumerate(batch, first):
                     self.begin(number, overrides)
-                while self.runs.running:
+                while self.jobs.running:
                     self.wait()
         except BaseException:
-            for one in self.runs.running:
-                ended(one.folder, "stopped", "stopped with its sweep")
+            for each in self.jobs.running:
+                record(each.job.folder, "stopped", "stopped with its sweep")
             raise
         results = []
         for number, overrides in enumerate(batch, first):
@@ -75,65 +75,56 @@ class LocalJobs:
         return results
 
     def begin(self, number: int, overrides: Sequence[str]) -> None:
-        """Starts a job as soon as there is a place for it, unless its results exist."""
+        """Starts a job as soon as the limit allows it, unless its results exist."""
         config = self.loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.num = config.hydra.job.id = number
         HydraConfig.instance().set_config(config)
         folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
-        while any(one.folder == folder for one in self.runs.running):
+        while any(each.job.folder == folder for each in self.jobs.running):
             self.wait()  # Optuna may try the same settings twice
         try:
             job = job_of(config, folder)
             has_results = complete(folder, job.settings)
         except Exception as error:  # any exception: the other jobs run nevertheless
-            self.end(number, folder, "failed", in_line(error, None))
+            record(folder, "failed", in_line(error, None))
+            self.end(number, folder, None)
             return
         if has_results:
-            self.end(number, folder, "kept", settings=job.settings)
+            self.end(number, folder, record_end(job, "kept"))
             return
-        if not self.runs.places:
-            self.choose_places(job.settings)
-        while len(self.runs.running) >= self.runs.places:
+        if not self.jobs.limit:
+            self.choose_limit(job.settings)
+        while len(self.jobs.running) >= self.jobs.limit:
             self.wait()
-        self.jobs[number] = job
-        self.runs.start(number, job.cfg, job.settings, folder)
+        self.jobs.start(number, job)
 
-    def choose_places(self, settings: Training) -> None:
+    def choose_limit(self, settings: Training) -> None:
         """Decides from the settings of a job how many run side by side, and on which GPUs."""
         gpus = gpus_for(settings)
-        places = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)
-        self.runs.gpus, self.runs.places = gpus, places
+        limit = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)
+        self.jobs.gpus, self.jobs.limit = gpus, limit
         where = f"GPU {', '.join(gpus)}" if gpus else "the CPU"
-        threads = threads_each(places)
-        how = f"{places} jobs side by side" if threads else "One job after another"
+        threads = threads_each(limit)
+        how = f"{limit} jobs side by side" if threads else "One job after another"
         threads_text = f", {threads} CPU thread{'s' * (threads != 1)} each" if threads else ""
         log.info("%s on %s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
 
     def wait(self) -> None:
-        """Waits a moment, and takes note of the jobs that have ended."""
-        for one in self.runs.wait():
-            job = self.jobs[one.number]
-            seconds = time.monotonic() - one.since
+        """Waits a moment, and records the jobs that have ended."""
+        for each in self.jobs.wait():
+            seconds = time.monotonic() - each.since
             self.seconds.append(seconds)
-            status, reason = outcome(job, one.process)
             common = {override.lower() for override in self.config.hydra.overrides.task}
-            own = (word for word in job.cfg.hydra.overrides.task if word.lower() not in common)
+            overrides = each.job.cfg.hydra.overrides.task
+            own = (word for word in overrides if word.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
-            self.end(one.number, one.folder, status, reason, job.settings, about)
+            accuracy = record_end(each.job, *outcome(each.job, each.process), about)
+            self.end(each.number, each.job.folder, accuracy)
         self.show()
 
-    def end(
-        self,
-        number: int,
-        folder: Path,
-        status: str,
-        reason: str = "",
-        settings: Training | None = None,
-        about: str = "",
-    ) -> None:
-        """Takes note of a job that has ended; see `job.ended`."""
-        accuracy = ended(folder, status, reason, settings, about)
+    def end(self, number: int, folder: Path, accuracy: float | None) -> None:
+        """Notes the result of a job that has ended, and shows it."""
         self.accuracies[number] = accuracy
         values = [value for value in self.accuracies.values() if value is not None]
         if accuracy is not None and accuracy == max(values):
@@ -144,14 +135,14 @@ class LocalJobs:
     def show(self) -> None:
         """Writes the progress line again if it has changed."""
         done = sum(value is not None for value in self.accuracies.values())
-        running = self.runs.running
+        running = self.jobs.running
         counts = {"done": done, "running": len(running), "failed": self.line.n - done}
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         if self.seconds:
-            now, each = time.monotonic(), mean(self.seconds)
+            now, average = time.monotonic(), mean(self.seconds)
             waiting = self.line.total - self.line.n - len(running)
-            left = sum(max(each - (now - one.since), 0) for one in running) + each * waiting
-            text += f", {left / self.runs.places:.0f} s left"
+            left = sum(max(average - (now - each.since), 0) for each in running)
+            text += f", {(left + average * waiting) / self.jobs.limit:.0f} s left"
         if text + self.best != self.shown:
             self.shown = text + self.best
             self.line.set_description_str(self.shown)

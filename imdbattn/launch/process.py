@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# environment variable: the process that started this one, for the processes of DDP
-PARENT_PID = "IMDBATTN_PARENT_PID"
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 
 

@@ -19,7 +19,7 @@ from imdbattn.settings.keys import (
 from imdbattn.tasks.task import settings_of, validate
 
 
-def resumed(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
+def resumed_settings(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
     """Returns the settings of the run in `folder`, updated by those of the command line that cannot
     change a result.
 

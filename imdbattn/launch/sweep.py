@@ -1,8 +1,7 @@
 """Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
 
 `command.SweepCallback` calls `begin` and `finish`, which end the process with sys.exit, because
-Hydra converts an exception of a callback to a warning. The jobs themselves are in job.py. A failed
-job does not stop the others.
+Hydra converts an exception of a callback to a warning. A failed job does not stop the others.
 """
 
 import atexit
@@ -12,17 +11,23 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import BaseFileLock
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
+from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquired, expanded
 from imdbattn.launch.errors import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.job import LOG, forget_wandb_run, group_of, jobs_of
+from imdbattn.launch.job import recorded_jobs
+from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import WANDB_LOGGER
+from imdbattn.settings.keys import plain
+
+if TYPE_CHECKING:
+    from imdbattn.tracking.loggers import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -60,77 +65,24 @@ def start(config: DictConfig) -> BaseFileLock:
         raise UserError(
             f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
         )
-    exists = [(sweep / name).exists() for name in (LOG, "multirun.yaml")]
+    exists = [(sweep / name).exists() for name in (SWEEP_LOG, "multirun.yaml")]
     if not (all(exists) or (not any(exists) and config.resume is None)):
         raise UserError(
-            f"{sweep} is not a sweep folder: it does not contain {LOG} and multirun.yaml:"
+            f"{sweep} is not a sweep folder: it does not contain {SWEEP_LOG} and multirun.yaml:"
             f" {OTHER_SWEEP_DIR}"
         )
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquired(sweep / ".lock", busy).lock
-    forget_wandb_run(os.environ)
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    (sweep / LOG).write_text("")
-    from imdbattn.tracking.wandb_run import wandb_mode
-
-    # Decided once for all jobs, whose processes inherit the source and the mode of W&B
+    (sweep / SWEEP_LOG).write_text("")
+    # decided once for all jobs, whose processes inherit it
     find_data(config)
-    for part in wandb_parts(config.logger):
-        if part.mode is None:
-            os.environ["WANDB_MODE"] = wandb_mode(None, part.timeout)
+    tracker_of(config).begin_sweep()
     # of Hydra's sweepers only the basic one writes it
     OmegaConf.save(config, sweep / "multirun.yaml")
     return lock
-
-
-def end(config: DictConfig, complete: bool) -> int:
-    """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
-    status.
-    """
-    sweep = Path(str(config.hydra.sweep.dir))
-    jobs = jobs_of(sweep)
-    if not jobs:
-        if not any(path.is_dir() for path in sweep.iterdir()):  # no jobs of an earlier sweep
-            for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
-                file.unlink(missing_ok=True)
-            remove_empty(sweep.resolve(), LOG)
-        if complete:  # else Hydra could not compose the jobs, and has reported it
-            overrides = " ".join(config.hydra.overrides.task)
-            print_error(
-                "the sweep has no jobs: one of its settings has no value to choose from"
-                f" ({overrides})"
-            )
-        return 2
-    statuses = [job["status"] for job in jobs.values()]
-    counts = ", ".join(
-        f"{statuses.count(s)} {s}" for s in ("done", "kept", "stopped", "failed") if s in statuses
-    )
-    log.info(
-        "\n%d job%s%s: %s",
-        len(jobs),
-        "s" * (len(jobs) != 1),
-        "" if complete else ", not all",
-        counts,
-    )
-    if complete:
-        if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
-            log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
-        if finished := [
-            sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
-        ]:
-            compare_jobs(config, sweep, finished)
-    unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
-    for job in unfinished:
-        log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
-    if unfinished or not complete:
-        path = os.path.relpath(sweep)
-        # others, such as a comma, are special in a sweep
-        plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
-        word = quote(f"resume={path}", [] if plain else ["resume"])
-        log.error("resume it with:  the same command with %s", in_shell(word))
-    return int(bool(unfinished))
 
 
 def find_data(config: DictConfig) -> None:
@@ -146,25 +98,72 @@ def find_data(config: DictConfig) -> None:
     task_of(settings).find_source(settings.data)
 
 
-def wandb_parts(loggers: DictConfig) -> list[DictConfig]:
-    """Returns the settings of the loggers that are of W&B."""
-    return [part for part in loggers.values() if part["_target_"] == WANDB_LOGGER]
+def tracker_of(config: DictConfig) -> "Tracker":
+    """Returns the loggers of a sweep. Raises UserError for wrong settings of a logger."""
+    from imdbattn.settings.schema import LoggerSettings, validate_as
+
+    with without_gc():
+        from imdbattn.tracking.loggers import Tracker
+
+    named = plain(config.logger, resolve=True)
+    return Tracker({name: validate_as(LoggerSettings, named[name]) for name in named})
+
+
+def end(config: DictConfig, complete: bool) -> int:
+    """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
+    status.
+    """
+    sweep = Path(str(config.hydra.sweep.dir))
+    jobs = recorded_jobs(sweep)
+    if not jobs:
+        if not any(path.is_dir() for path in sweep.iterdir()):  # no jobs of an earlier sweep
+            for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
+                file.unlink(missing_ok=True)
+            remove_empty(sweep.resolve(), SWEEP_LOG)
+        if complete:  # else Hydra could not compose the jobs, and has reported it
+            overrides = " ".join(config.hydra.overrides.task)
+            print_error(
+                "the sweep has no jobs: one of its settings has no value to choose from"
+                f" ({overrides})"
+            )
+        return 2
+    statuses = [job["status"] for job in jobs.values()]
+    counts = ", ".join(
+        f"{statuses.count(s)} {s}" for s in ("done", "kept", "stopped", "failed") if s in statuses
+    )
+    s, not_all = "s" * (len(jobs) != 1), "" if complete else ", not all"
+    log.info("\n%d job%s%s: %s", len(jobs), s, not_all, counts)
+    if complete:
+        if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
+            log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
+        if finished := [
+            sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
+        ]:
+            compare_jobs(config, sweep, finished)
+    unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
+    for job in unfinished:
+        log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
+    if unfinished or not complete:
+        path = os.path.relpath(sweep)
+        # others, such as a comma, are special in a sweep
+        is_plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
+        word = quote(f"resume={path}", [] if is_plain else ["resume"])
+        log.error("resume it with:  the same command with %s", in_shell(word))
+    return int(bool(unfinished))
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
-    """Writes <sweep>/comparison, prints it, and logs it to W&B. A failure is logged only: the runs'
-    results are safe.
+    """Writes <sweep>/comparison, prints it, and gives it to the loggers. A failure is logged only:
+    the runs' results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison
     from imdbattn.report.settings import compare_settings
-    from imdbattn.tracking.publish import publish_comparison
 
     try:
         page, comparisons = write_comparison(compare_settings(folders), sweep / "comparison")
+        log.info("comparison           %s", os.path.relpath(page))
+        tracker = tracker_of(config)
+        for folder, comparison in comparisons.items():
+            tracker.publish_comparison(comparison, folder, str(group_of(folders[0])))
     except Exception as error:  # any exception: the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))
-        return
-    log.info("comparison           %s", os.path.relpath(page))
-    for out, comparison in comparisons.items():
-        for part in wandb_parts(config.logger):
-            publish_comparison(comparison, out, part, group_of(sweep))

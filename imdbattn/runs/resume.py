@@ -26,7 +26,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
-from imdbattn.runs.signals import Signals
+from imdbattn.runs.signals import NOTHING_SAVED, Signals
 from imdbattn.settings.schema import Training
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
@@ -85,7 +85,7 @@ class RunSignals(Signals):
                 f"stopped {self.place}; the state is saved, resume it with:"
                 f"  python -m imdbattn.train resume={run}{trust}"
             )
-        return f"stopped {self.place}; nothing is saved, repeat the command"
+        return f"stopped {self.place}; {NOTHING_SAVED}"
 
 
 class ResumeCheckpoint(L.Callback):

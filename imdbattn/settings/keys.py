@@ -46,7 +46,6 @@ CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
-WANDB_LOGGER = "imdbattn.tracking.wandb_logger.WandbLogger"  # `_target_` in conf/logger/wandb.yaml
 # Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
 # Settings that name data, which are compared by fingerprints

@@ -2,23 +2,27 @@
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
+from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 from imdbattn.tasks.per_class import short_name
+
+if TYPE_CHECKING:
+    from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ class StartedRun:
     settings: Plain  # without credentials
     environment: Plain  # the content of environment.json
     resume: bool  # whether it continues the run in its folder
+    group: str | None  # the name of the sweep or search that it belongs to
 
 
 class RunLogger(Logger):
@@ -46,6 +51,9 @@ class RunLogger(Logger):
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None
+
+    def begin_sweep(self) -> None:
+        """Called in the process of a sweep before its jobs start, which inherit the environment."""
 
     def start(self, run: StartedRun) -> bool:
         """Called before the first step. Returns False, after a warning, to be left out."""
@@ -66,9 +74,18 @@ class RunLogger(Logger):
     def end(self, failed: bool) -> None:
         """Called at the end of a run, also of one that failed or was stopped."""
 
+    def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
+        """Called at the end of a sweep for each set of reviews on which its runs are compared.
+
+        Args:
+            comparison: the content of comparison.json.
+            folder: the folder of its page, and of its figures in figures/.
+            group: the name of the sweep.
+        """
+
 
 class Tracker:
-    """Starts and ends the loggers of a run, and logs what Lightning does not log.
+    """Starts and ends the loggers of a run or a sweep, and logs what Lightning does not log.
 
     named: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
     Logger, or wrong arguments.
@@ -105,7 +122,8 @@ class Tracker:
             name += f"-fold{fold}"
         file = folder / "environment.json"
         environment = without_credentials(read_json(file) if file.exists() else {})
-        run = StartedRun(folder, name, without_credentials(settings), environment, resume)
+        shown, group = without_credentials(settings), group_of(folder)
+        run = StartedRun(folder, name, shown, environment, resume, group)
         for choice, arguments in self.to_start.items():
             setting = f"logger.{choice}"
             logger: Logger = make(filled_in(arguments, run), setting, Logger)
@@ -145,6 +163,23 @@ class Tracker:
                     logger.end(failed)
                 else:  # again, after the results
                     logger.finalize("failed" if failed else "success")
+
+    def begin_sweep(self) -> None:
+        """Prepares the loggers for the jobs of a sweep, which start loggers of their own."""
+        for logger in self.run_loggers():
+            logger.begin_sweep()
+
+    def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
+        """Logs a comparison of the runs of a sweep. A failure causes only a warning."""
+        for logger in self.run_loggers():
+            with only_warning(log, f"{type(logger).__name__}: the comparison was not logged"):
+                logger.publish_comparison(comparison, folder, group)
+
+    def run_loggers(self) -> Iterator[RunLogger]:
+        """Yields new loggers, which are not started, of those that receive more than curves."""
+        for choice, arguments in self.to_start.items():
+            if issubclass(load_class(arguments["_target_"], choice, Logger), RunLogger):
+                yield make(arguments, f"logger.{choice}", RunLogger)
 
 
 def filled_in(arguments: Plain, run: StartedRun) -> Plain:

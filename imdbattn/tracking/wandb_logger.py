@@ -1,20 +1,42 @@
-"""Lightning's logger for W&B, which never stops a run (wandb_run) and has its results."""
+"""The logger for W&B: online or offline, and without private data.
+
+W&B never stops a run: without a key or a network it writes its files into the run folder, and what
+else fails causes only a warning.
+"""
 
 import inspect
+import logging
+import os
+import shlex
+import subprocess
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
 
-from imdbattn.errors import UserError
-from imdbattn.settings.keys import Plain
+from imdbattn.errors import UserError, in_line, only_warning
+from imdbattn.io.network import http_status, result_within
+from imdbattn.settings.credentials import without_credentials
+from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
-from imdbattn.tracking.publish import publish_run, send_changes, send_model
-from imdbattn.tracking.wandb_run import finish_wandb, start_wandb
+from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
+
+if TYPE_CHECKING:
+    from imdbattn.report.content import ComparedSet
+
+log = logging.getLogger(__name__)
+
+FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
+# settings that are not arguments of wandb.init
+OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
 
 
 class WandbSettings(LoggerSettings):
@@ -28,8 +50,6 @@ class WandbSettings(LoggerSettings):
     artifacts: bool
 
     def check(self) -> None:
-        import wandb
-
         known = inspect.signature(wandb.init).parameters
         if others := [name for name in self.model_extra or () if name not in known]:
             from imdbattn.settings.messages import no_setting
@@ -38,13 +58,17 @@ class WandbSettings(LoggerSettings):
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
-    """Logs a run to W&B: online, or offline without a key or a network."""
+    """Logs a run to W&B."""
 
     settings = WandbSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(project=settings.get("project") or "imdbattn")
         self._settings = settings
+
+    def begin_sweep(self) -> None:
+        if self._settings["mode"] is None:
+            os.environ["WANDB_MODE"] = wandb_mode(None, self._settings["timeout"])
 
     def start(self, run: StartedRun) -> bool:
         rung = run.settings["model"]["name"]
@@ -56,21 +80,48 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             tags.append(tokenizer if isinstance(tokenizer, str) else "custom tokenizer")
         config = {"rung": rung, **run.settings, "environment": run.environment}
         fields = {"run_name": run.name, "run_job_type": "train", "run_tags": tags}
-        self._experiment = start_wandb(self._settings, run.folder, config, run.resume, **fields)
+        self._experiment = start_wandb(
+            self._settings, run.folder, config, run.resume, run.group, **fields
+        )
         if self._experiment is not None and self._settings["git"]:
             send_changes(self._experiment)
         return self._experiment is not None
 
     def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
-        rows = self._settings["table_rows"]
-        characters = self._settings["table_characters"]
-        publish_run(self.experiment, folder, metrics, values, rows, characters)
+        run, rows = self.experiment, self._settings["table_rows"]
+        with only_warning(log, "W&B: best values were not logged"):
+            run.summary.update(dict(values))  # not as curves of one point
+        with only_warning(log, "W&B: predictions were not logged"):
+            characters = self._settings["table_characters"]
+            run.log(predictions_as_media(folder, metrics, rows, characters))
+        with only_warning(log, "W&B: pictures were not logged"):
+            pictures = folder / "pictures"
+            run.log(pictures_and_page("pictures", pictures, pictures / "attention.html"))
         if self._settings["artifacts"]:
-            send_model(self.experiment, folder, self.experiment.config.get("trust"))
+            with only_warning(log, "W&B: the model was not uploaded"):
+                send_model(run, folder)
+
+    def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
+        config = {
+            "split": comparison["split"],
+            "test_set": comparison["test_set"],
+            "fingerprint": comparison["fingerprint"],
+            "reviews": comparison["reviews"],
+            "largest_class": comparison["largest_class"],
+            "method": comparison["method"],
+        }
+        settings = self._settings | {"name": "comparison", "job_type": "comparison"}
+        run = start_wandb(settings, folder, config, group=group, run_tags=["comparison"])
+        if run is None:
+            return
+        try:
+            run.log(comparison_tables(comparison))
+            page = folder / "comparison.html"
+            run.log(pictures_and_page("comparison", folder / "figures", page))
+        finally:
+            finish_wandb(run)
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        import wandb
-
         edges = np.linspace(0, 1, 21)
         logged: dict[str, object] = {}
         for name, values in shares.items():
@@ -81,3 +132,171 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)
+
+
+# --- the beginning and the end of a W&B run -------------------------------------------------------
+
+
+def wandb_mode(mode: str | None, timeout: float) -> str:
+    """Returns `mode`, else disabled with WANDB_DISABLED=true, else $WANDB_MODE, else online.
+
+    It is offline, with a warning, without a key or an answer of the server.
+    """
+    if mode is None and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+        return "disabled"
+    from requests.utils import get_netrc_auth  # a dependency of wandb
+
+    mode = mode or os.environ.get("WANDB_MODE")
+    if mode in ("offline", "disabled", "dryrun"):
+        return "offline" if mode == "dryrun" else mode
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    reason = f"W&B: {server} does not answer"
+    # which `wandb login` writes
+    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):
+        reason = f"no W&B key is configured for {server}: run `wandb login`"
+    elif http_status(server, min(timeout, 5)):
+        return "online"
+    log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
+    return "offline"
+
+
+def start_wandb(
+    settings: Mapping[str, Any],
+    folder: Path,
+    config: Mapping[str, object],
+    resume: bool = False,
+    group: str | None = None,
+    **named: object,
+) -> wandb.Run | None:
+    """Starts a W&B run; returns None after a warning if even an offline one fails.
+
+    The arguments of wandb.init are those in `settings`. One that is null there is W&B's environment
+    variable, such as WANDB_TAGS, and without that variable the one in `named`. The command line,
+    the host and the list of packages are not sent, nor is the git remote without git=true.
+
+    Args:
+        settings: the settings in conf/logger/wandb.yaml.
+        folder: the run folder, in which W&B writes wandb/.
+        config: the settings and facts that W&B shows.
+        resume: whether the last W&B run of the folder continues, under the same id. Offline,
+            another folder holds its next part.
+        group: the sweep or search that the run belongs to. Its runs have ids of their own, whatever
+            WANDB_RUN_ID is.
+        named: fields of wandb.Settings, such as run_name.
+    """
+    given = {name: settings[name] for name in settings if name not in OWN_KEYS}
+    given = {name: value for name, value in given.items() if value is not None}
+    config = without_credentials({**config, **given.pop("config", {})})
+    named = {"project": "imdbattn", "run_group": group, **named}
+    fields = wandb.Settings(**named)  # type: ignore[arg-type]
+    fields.update_from_env_vars(dict(os.environ))
+    fields.update_from_dict(sent_by_wandb(settings) | given.pop("settings", {}))
+    if group is not None:
+        given |= {"id": uuid.uuid4().hex[:8], "resume": "allow"}
+    if resume and (parts := wandb_folders(folder)):
+        note = f"part {len(parts) + 1}: resumes the previous part"
+        notes = filter(None, (given.get("notes", fields.run_notes), note))
+        given |= {"id": wandb_id(parts[-1]), "resume": "allow", "notes": "; ".join(notes)}
+    mode = wandb_mode(given.pop("mode", None), settings["timeout"])
+    # with create_new a run of the program that called stays active
+    given = {"dir": str(folder), "reinit": "create_new", "config": config, **given}
+    for tried in dict.fromkeys((mode, "offline")):
+        try:
+            run = wandb.init(settings=fields, **given | {"mode": tried})
+            log_groups(run, config)
+            return run
+        except Exception as error:  # any exception: training continues
+            log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
+    return None
+
+
+def wandb_folders(folder: Path) -> list[Path]:
+    """Returns the folders that W&B has written into a run folder, the latest last."""
+    return sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
+
+
+def wandb_id(folder: Path) -> str:
+    """Returns the id of a W&B run, from its folder offline-run-20261125_010203-<id>."""
+    return folder.name.split("run-", 1)[1].partition("-")[2]
+
+
+def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Returns settings of W&B with which nothing private is sent, unless ours say so."""
+    return {
+        "init_timeout": settings["timeout"],
+        "finish_timeout": 60,
+        "silent": True,
+        "console": "off",
+        "host": "",
+        "disable_code": True,
+        "disable_git": not settings["git"],
+        "x_disable_meta": True,
+        "x_save_requirements": False,
+    }
+
+
+def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
+    """Completes the config of a W&B run, and makes epochs the x axis of its curves.
+
+    A parameter `model` of a W&B sweep hides the group of settings `model`, which is logged as
+    model.* again.
+    """
+    hidden = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and not isinstance(run.config.get(key), Mapping):
+            hidden[key] = value
+    run.config.update(flat(hidden))
+    for curves in ("train/*", "val/*", "attention_*"):
+        run.define_metric(curves, step_metric="epoch")
+
+
+def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
+    """Finishes a W&B run, and logs the command that uploads an offline one. After FINISH_SECONDS
+    the command continues without it.
+    """
+    folder = Path(run.settings.sync_dir).parent
+    quoted = shlex.quote(os.path.relpath(folder))
+    try:
+        result_within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
+    except Exception as error:
+        sync = f"wandb sync --include-online {quoted}/*run-*-{run.id}"
+        log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), sync)
+        # wandb waits for its process at exit, too, unless it has been torn down
+        if isinstance(error, TimeoutError):
+            with suppress(Exception):
+                result_within(1, wandb.teardown)
+        return
+    parts = f"offline-run-*-{run.id}"
+    if any(folder.glob(parts)):
+        log.info("W&B: this run is offline; upload it with:  wandb sync %s/%s", quoted, parts)
+
+
+# --- what is sent on request ----------------------------------------------------------------------
+
+
+def send_changes(run: wandb.Run) -> None:
+    """Sends the uncommitted changes of the git repository in the current folder as diff.patch.
+
+    W&B itself sends commit and remote, without a password in it.
+    """
+    with only_warning(log, "W&B: changes were not sent"):
+        command = ["git", "diff", "HEAD"]
+        patch = subprocess.run(command, capture_output=True, check=True).stdout
+        Path(run.dir, "diff.patch").write_bytes(patch)
+        run.save(str(Path(run.dir, "diff.patch")), base_path=run.dir)
+
+
+def send_model(run: wandb.Run, folder: Path) -> None:
+    """Uploads the exported best model of a run folder as an artifact."""
+    from imdbattn.exports.folder import write_export
+    from imdbattn.folders.run import Run
+    from imdbattn.tasks.task import settings_of
+    from imdbattn.tasks.weights import predictor_of
+
+    opened = Run(folder, run.config.get("trust"))
+    with TemporaryDirectory() as temporary:
+        model = Path(temporary, "model")
+        write_export(predictor_of(settings_of(opened), opened.checkpoint), model, folder)
+        artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
+        artifact.add_dir(str(model))
+        run.log_artifact(artifact)

@@ -17,7 +17,7 @@ from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
 from imdbattn.data.ragged import BatchMaker, BatchOptions, kept_indices, ragged
 from imdbattn.errors import UserError
-from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
@@ -216,12 +216,12 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
-        assert resumed(cfg.dump(), [typed], tmp_path) == recorded
+        assert resumed_settings(cfg.dump(), [typed], tmp_path) == recorded
     other = settings(
         *small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
     )
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
-        resumed(other.dump(), ["data.batch_tokens=1024"], tmp_path)
+        resumed_settings(other.dump(), ["data.batch_tokens=1024"], tmp_path)
 
 
 def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(

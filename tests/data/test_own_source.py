@@ -10,7 +10,7 @@ import yaml
 
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
-from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
@@ -75,7 +75,7 @@ def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
     with pytest.raises(UserError, match=r"data\.source\._target_=filmsets.* add trust=filmsets"):
         load_predictor(settings(f"run={run}", config="predict"))
     with pytest.raises(UserError, match="add trust=filmsets"):
-        resumed(composed(f"resume={run}"), [f"resume={run}"], tmp_path / "run")
+        resumed_settings(composed(f"resume={run}"), [f"resume={run}"], tmp_path / "run")
     cfg = settings(f"run={run}", "trust=filmsets", config="predict")
     (found,), _ = label_texts(cfg, ["a good film"])
     assert found.label in ("0", "1")

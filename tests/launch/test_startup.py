@@ -78,7 +78,7 @@ def test_import_changes_nothing_in_the_process():
     command = (
         "import os, signal, time; before = dict(os.environ); sleep = []; time.sleep = sleep.append;"
         " handlers = list(map(signal.getsignal, signal.valid_signals()));"
-        " import imdbattn, imdbattn.train, imdbattn.launch.job, imdbattn.launch.sweep;"
+        " import imdbattn, imdbattn.train, imdbattn.launch.job_process, imdbattn.launch.sweep;"
         " from omegaconf import OmegaConf;"
         " print(before == dict(os.environ), sleep, OmegaConf.has_resolver('digest'),"
         " handlers == list(map(signal.getsignal, signal.valid_signals())))"
@@ -96,7 +96,7 @@ for name in ("init", "is_available", "device_count", "_lazy_init"):
     setattr(torch.cuda, name, lambda *_, name=name: used.append(name))
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.launch.job import import_for_training
+from imdbattn.launch.job_process import import_for_training
 from imdbattn.tasks.task import validate
 import_for_training(validate(plain_dict(composed("train", sys.argv[1:]))))
 threads = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]

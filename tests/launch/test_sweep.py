@@ -18,10 +18,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.launch import fork, machine, sweep
-from imdbattn.launch import job as one_job
+from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import quote
-from imdbattn.settings.keys import WANDB_LOGGER
+from imdbattn.launch.job import complete, recorded_jobs, resumable
 from tests.commands import changed
 from tests.processes import processes_about, started_command, wait_for
 
@@ -38,7 +39,7 @@ def jobs(small):
 
 def statuses(folder: Path) -> dict[str, str]:
     """Rung and seed of each job -> its status in sweep.jsonl."""
-    return {name.rsplit("-", 1)[0]: job["status"] for name, job in one_job.jobs_of(folder).items()}
+    return {name.rsplit("-", 1)[0]: job["status"] for name, job in recorded_jobs(folder).items()}
 
 
 def processes_in(folder: str) -> list[int]:
@@ -89,7 +90,7 @@ def test_a_job_that_fails_or_is_killed_does_not_stop_the_others(jobs, tmp_path):
         os.kill(victim, signal.SIGKILL)
         output, _ = run.communicate(timeout=240)
     assert run.returncode == 1, output
-    found = one_job.jobs_of(folder)
+    found = recorded_jobs(folder)
     assert Counter(job["status"] for job in found.values()) == {"done": 1, "failed": 3}, output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
@@ -166,7 +167,7 @@ def test_forks_do_not_share_random_numbers(tmp_path):
     processes = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        processes.append(fork.start(draw, os.environ, tmp_path / name))
+        processes.append(fork.start_fork(draw, os.environ, tmp_path / name))
     for process in processes:
         process.join()
     drawn = "".join((tmp_path / name / fork.CONSOLE).read_text() for name in ("one", "two"))
@@ -195,11 +196,8 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     for name, value in {"WANDB_MODE": "", "WANDB_API_KEY": "", "NETRC": "/nowhere"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
-    logger = {"wandb": {"_target_": WANDB_LOGGER, "mode": None, "timeout": 1}}
-    task = {"_target_": "imdbattn.tasks.reviews.task.ReviewTask"}
-    common = {"task": task, "resume": None, "data": {"source": "packaged", "path": None}}
-    common |= {"logger": logger, "hydra": {"sweep": {"dir": str(tmp_path)}}}
-    config = OmegaConf.create(common)
+    words = ["model=mean", "data.source=packaged", f"hydra.sweep.dir={tmp_path}"]
+    config = composed_by_commands("train", words)
     lock = sweep.start(config)
     # for the jobs, which print no notice of their own
     assert os.environ["WANDB_MODE"] == "offline"
@@ -216,11 +214,11 @@ def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, s
         Path(same.data.path).read_text().replace("film", "movie", 1)
     )
     other = changed(same, {"data.path": str(tmp_path / "reviews.csv")})
-    assert [one_job.complete(folder, cfg) for cfg in (same, other)] == [True, False]
+    assert [complete(folder, cfg) for cfg in (same, other)] == [True, False]
     (folder / "metrics.json").unlink()
-    assert [one_job.resumable(folder, cfg) for cfg in (same, other)] == [True, False]
+    assert [resumable(folder, cfg) for cfg in (same, other)] == [True, False]
     shutil.rmtree(folder / "checkpoints")
-    assert not one_job.resumable(folder, same)
+    assert not resumable(folder, same)
 
 
 @pytest.mark.slow
@@ -234,7 +232,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     arguments += [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
     done = shell("train", *arguments, cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
-    assert sorted(job["status"] for job in one_job.jobs_of(folder).values()) == ["done", "failed"]
+    assert sorted(job["status"] for job in recorded_jobs(folder).values()) == ["done", "failed"]
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
 
 
@@ -274,7 +272,7 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     (resume,) = re.findall(
         "^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE
     )
-    (tmp_path / name / one_job.LOG).write_text("")
+    (tmp_path / name / SWEEP_LOG).write_text("")
     done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     assert list(statuses(tmp_path / name).values()) == ["failed"]

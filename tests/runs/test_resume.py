@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.launch import job as one_job
-from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.launch.single import summary
 from imdbattn.runs.fit import fit
 from imdbattn.runs.resume import STATE_KEY
@@ -277,21 +277,21 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
 ):
     cfg, folder = stopped
     typed = [f"resume={folder}", "logger=csv", "threads=2", "data.cache_dir=/elsewhere"]
-    found = resumed(composed(*typed), typed, folder)
+    found = resumed_settings(composed(*typed), typed, folder)
     assert (found["logger"], found["threads"]) == ({}, 2)
     assert found["data"]["cache_dir"] == "/elsewhere"
     assert found["model"] == cfg.model.dump()
     assert found["trainer"] == cfg.trainer.dump()
     # the same words
     again = [*small, *RUN]
-    assert resumed(composed(*again), again, folder)["model"] == cfg.model.dump()
+    assert resumed_settings(composed(*again), again, folder)["model"] == cfg.model.dump()
     alone = [f"resume={folder}", "seed=1"]  # only what is typed is compared
-    assert resumed(composed(*alone), alone, folder)["trainer"] == cfg.trainer.dump()
+    assert resumed_settings(composed(*alone), alone, folder)["trainer"] == cfg.trainer.dump()
     with pytest.raises(UserError, match="uses that run's own settings"):
-        resumed(composed("debug=fast"), ["debug=fast"], folder)
+        resumed_settings(composed("debug=fast"), ["debug=fast"], folder)
     for more in ("optim.lr=0.5", "model=base", "seed=2"):
         with pytest.raises(UserError, match=rf"uses that run's own settings: {more.split('=')[0]}"):
-            resumed(composed(*again, more), [*again, more], folder)
+            resumed_settings(composed(*again, more), [*again, more], folder)
 
 
 # --- losses that are no numbers -------------------------------------------------------------------

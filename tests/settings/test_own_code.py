@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imdbattn.errors import UserError
-from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
@@ -114,7 +114,7 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
 ):
     def use(*trust: str):
         if command == "resume":
-            return resumed(composed(*trust), ["trust"], foreign)
+            return resumed_settings(composed(*trust), ["trust"], foreign)
         if command == "init":
             words = [*small, "model=residual_pe", f"init={foreign}", "trainer.max_epochs=1"]
             return fit(settings(*words, *trust), foreign.parent / "new")
@@ -137,9 +137,9 @@ def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_pat
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("choose_by: accuracy", "choose_by: os.system"))
     with pytest.raises(UserError, match=r"choose_by=os\.system is outside imdbattn: add trust=os"):
-        resumed(composed(), [], run)
+        resumed_settings(composed(), [], run)
     own = ["choose_by=os.system"]  # typed in this call
-    assert resumed(composed(*own), own, run)["choose_by"] == "os.system"
+    assert resumed_settings(composed(*own), own, run)["choose_by"] == "os.system"
 
 
 @pytest.mark.slow

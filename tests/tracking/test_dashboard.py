@@ -4,13 +4,16 @@ import copy
 import csv
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 
 from imdbattn.report.comparison_page import report_of
-from imdbattn.tracking import publish
 from imdbattn.tracking.loggers import values_of
+from imdbattn.tracking.wandb_media import (
+    comparison_tables,
+    pictures_and_page,
+    predictions_as_media,
+)
 from tests.made_up import made_up
 
 COMPARISON = made_up(("base", "residual layers=6"))
@@ -60,19 +63,14 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
     for file in folder.glob("*.parquet"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
 
-    def log(found):
-        charts = {
-            f"{name}_table"
-            for name, value in found.items()
-            if type(value).__name__ == "CustomChart"
-        }
-        logged.update(found, charts)  # where W&B keeps a chart's numbers, see test_wandb.py
-
-    summary = SimpleNamespace(update=logged.update)
-    run = SimpleNamespace(log=log, summary=summary)
     monkeypatch.setattr(wandb, "Image", str)
-    publish.publish_run(run, tmp_path, metrics, values_of(metrics), rows=5, characters=50)
-    logged |= {f"comparison/{name}" for name in publish.comparison_tables(COMPARISON)}
+    media = predictions_as_media(tmp_path, metrics, rows=5, characters=50)
+    for name, value in media.items():
+        if type(value).__name__ == "CustomChart":
+            logged.add(f"{name}_table")  # where W&B keeps a chart's numbers, see test_wandb.py
+    pictures = tmp_path / "pictures"
+    logged.update(media, pictures_and_page("pictures", pictures, pictures / "attention.html"))
+    logged.update(values_of(metrics), comparison_tables(COMPARISON))
     shown = [picture.name for one in report_of(OVER_TIME).sections for picture in one.pictures]
     logged |= {f"comparison/{name}" for name in (*shown, "page")}
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 import imdbattn
+from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir, flat
-from imdbattn.tracking import wandb_run
+from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import VALUES, Tracker
-from imdbattn.tracking.publish import publish_comparison
 from tests.made_up import made_up
 from tests.processes import environment
 from tests.wandb_files import read_back, records, table
@@ -29,11 +29,13 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def published(trained, settings, tmp_path_factory):
-    """A run with a picture and a page, published offline: what W&B has, metrics, page."""
+    """A job with a picture and a page, published offline: what W&B has, metrics, page."""
     from matplotlib.figure import Figure
 
     source, metrics = trained("residual_pe")
-    folder = tmp_path_factory.mktemp("published")
+    folder = tmp_path_factory.mktemp("published") / "job"
+    folder.mkdir()
+    (folder.parent / SWEEP_LOG).touch()
     for file in source.iterdir():
         if file.is_file():
             (folder / file.name).write_bytes(file.read_bytes())
@@ -47,7 +49,7 @@ def published(trained, settings, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
             patch.setenv(name, value)
-        patch.setenv("WANDB_RUN_GROUP", "a-sweep")  # as a sweep sets it for its jobs
+        patch.setenv("WANDB_RUN_ID", "shared")
         patch.setitem(config, "password", "open sesame")
         tracker = Tracker(logger)
         tracker.start(folder, config, resume=False)
@@ -59,7 +61,9 @@ def published(trained, settings, tmp_path_factory):
 def test_a_run_has_its_name_group_tags_config_and_results(published):
     found, metrics, _ = published
     run = found.run
-    assert (run.display_name, run.run_group, run.job_type) == ("residual_pe-s1", "a-sweep", "train")
+    assert (run.display_name, run.job_type) == ("residual_pe-s1", "train")
+    assert run.run_group.endswith("-published0")  # its sweep
+    assert run.run_id != "shared"
     assert set(run.tags) == {"residual_pe", "path", "ptb"}
     assert found.config["rung"] == found.config["model"]["name"] == "residual_pe"
     assert found.config["environment"]["versions"]["torch"]
@@ -164,8 +168,8 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_
     (tmp_path / "figures").mkdir()
     Figure().savefig(tmp_path / "figures" / "accuracies.png")
     (tmp_path / "comparison.html").write_text("<html>residual beats base</html>")
-    own = settings("logger=wandb").logger["wandb"].dump()
-    publish_comparison(COMPARISON, tmp_path, own, "a-sweep")
+    tracker = Tracker(settings("logger=wandb").logger)
+    tracker.publish_comparison(COMPARISON, tmp_path, "a-sweep")
     found = read_back(tmp_path)
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
     assert found.run.run_group == "a-sweep"
@@ -259,18 +263,18 @@ def nobody(monkeypatch, tmp_path):
 
 
 def test_it_is_online_only_with_a_key_and_a_server(nobody):
-    nobody.setattr(wandb_run, "http_status", lambda *_: 404)
-    assert wandb_run.wandb_mode("online", 10) == "offline"
+    nobody.setattr(wandb_logger, "http_status", lambda *_: 404)
+    assert wandb_logger.wandb_mode("online", 10) == "offline"
     nobody.setenv("WANDB_API_KEY", "k" * 40)
-    assert wandb_run.wandb_mode(None, 10) == "online"
+    assert wandb_logger.wandb_mode(None, 10) == "online"
     nobody.setenv("WANDB_MODE", "disabled")
-    assert wandb_run.wandb_mode(None, 10) == "disabled"
+    assert wandb_logger.wandb_mode(None, 10) == "disabled"
 
 
 def test_a_key_without_a_network_goes_offline(nobody, caplog):
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    assert wandb_run.wandb_mode(None, 10) == "offline"
+    assert wandb_logger.wandb_mode(None, 10) == "offline"
     assert "does not answer" in caplog.text
 
 
@@ -285,6 +289,7 @@ def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
     assert done.returncode == 0, done.stderr
     (metrics,) = tmp_path.rglob("metrics.json")
     assert bool(list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))) is not disabled
+    assert ("upload it with:  wandb sync runs/" in done.stdout) is not disabled
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.launch.command import validated
+from imdbattn.folders.run_folder import SEARCH_FILE
 from imdbattn.launch.errors import as_user_error
 from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
 from imdbattn.settings.keys import absolute, conf_dir
@@ -20,14 +20,13 @@ from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
 CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")
-FILE = "search.yaml"  # the settings of a search, in conf/ and in its folder
 
 
 def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the arguments of the search, and the overrides of settings that conf/search.yaml does
     not have, which apply to all trials.
     """
-    known = {"search", "hydra", *OmegaConf.load(conf_dir() / FILE)} - {"space"}
+    known = {"search", "hydra", *OmegaConf.load(conf_dir() / SEARCH_FILE)} - {"space"}
     overrides = [override for override in arguments if "=" in override and override[0] != "-"]
     others = [override for override in overrides if group_of(override) not in known]
     own = [argument for argument in arguments if argument not in others]
@@ -51,14 +50,16 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
     values = plain_dict(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
+    from imdbattn.settings.schema import validate_as
+    from imdbattn.tools.search.settings import Search
     from imdbattn.tools.search.trials import run_search
 
-    run_search(validated("tools.search.settings.Search", values), folder, FILE)
+    run_search(validate_as(Search, values), folder)
 
 
 def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
     """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
-    recorded = read_settings(folder / FILE)
+    recorded = read_settings(folder / SEARCH_FILE)
     typed = {
         group_of(override): override for override in (*HydraConfig.get().overrides.task, *others)
     }

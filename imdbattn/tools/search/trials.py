@@ -34,20 +34,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import finished
+from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
-from imdbattn.launch.fork import joined, start
+from imdbattn.launch.fork import joined, start_fork
 from imdbattn.launch.hydra_config import plain_dict, quote
-from imdbattn.launch.job import (
-    LOG,
-    SideBySide,
-    execute,
-    failure,
-    jobs_of,
-    resumable,
-    search_path,
-)
+from imdbattn.launch.job import Job, recorded_jobs, resumable
+from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
@@ -71,12 +64,9 @@ TABLE_ROWS = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
-def run_search(cfg: Search, folder: Path, file: str) -> None:
-    """Runs the trials, then trains the best settings with several seeds.
-
-    file: the name of the file in which the settings are written.
-    """
-    space, settings = check_space(cfg, folder / file)
+def run_search(cfg: Search, folder: Path) -> None:
+    """Runs the trials, then trains the best settings with several seeds."""
+    space, settings = check_space(cfg, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
     lock = acquired(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
@@ -84,7 +74,8 @@ def run_search(cfg: Search, folder: Path, file: str) -> None:
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with lock, writing_into(folder):
-        write_atomically(folder / file, OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump())))
+        settings_file = OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump()))
+        write_atomically(folder / SEARCH_FILE, settings_file)
         study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
         try:
             run_trials(study, cfg, space, settings, folder)
@@ -216,7 +207,7 @@ def run_trials(
     pruned: set[int] = set()
     with SideBySide(gpus_for(settings), cfg.n_jobs) as runs:
         while True:
-            while len(runs.running) < runs.places:
+            while len(runs.running) < runs.limit:
                 done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
                 if not waiting and done + len(runs.running) >= cfg.n_trials:
                     break
@@ -225,15 +216,16 @@ def run_trials(
                 start_trial(trial, cfg, settings, folder, runs)
             if not runs.running:
                 break
-            for one in runs.wait():
-                reason = failure(one.process, one.folder)
-                end_trial(started[one.number], settings, one.folder, one.number in pruned, reason)
-            for one in runs.running:
-                if one.number not in pruned and report_epochs(
-                    started[one.number], settings, one.folder
+            for each in runs.wait():
+                number, run = each.number, each.job.folder
+                reason = failure(each.process, run)
+                end_trial(started[number], settings, run, number in pruned, reason)
+            for each in runs.running:
+                if each.number not in pruned and report_epochs(
+                    started[each.number], settings, each.job.folder
                 ):
-                    pruned.add(one.number)
-                    one.process.terminate()  # it saves its state
+                    pruned.add(each.number)
+                    each.process.terminate()  # it saves its state
 
 
 def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
@@ -276,7 +268,7 @@ def start_trial(
     resumes = " (resumes)" if resumable(run, settings) else ""
     log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
     overrides = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-    runs.start(trial.number, composed("train", overrides), settings, run)
+    runs.start(trial.number, Job(run, composed("train", overrides), settings))
 
 
 def end_trial(trial: Trial, settings: Training, run: Path, pruned: bool, reason: str) -> None:
@@ -346,13 +338,14 @@ def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
 def retrain(cfg: Search, overrides: list[str], folder: Path) -> list[float]:
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
-    setting = "resume" if (sweep / LOG).exists() else "hydra.sweep.dir"
+    setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
     overrides = [*overrides, quote(f"{setting}={sweep}", [setting]), *search_path()]
     overrides += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
-    process = joined(start(partial(execute, overrides), os.environ))
+    process = joined(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why
-    return [read_json(sweep / name / "metrics.json")["test_accuracy"] for name in jobs_of(sweep)]
+    files = [sweep / name / "metrics.json" for name in recorded_jobs(sweep)]
+    return [read_json(file)["test_accuracy"] for file in files]
 
 
 def search_report(study: optuna.Study, command: str, test_accuracies: list[float]) -> Report:

@@ -1,4 +1,4 @@
-"""The texts that imdbattn.predict reads, and the table of predictions that it writes.
+"""The files of imdbattn.predict: texts that it reads, and the table of predictions that it writes.
 
 Reading does not import torch, so that wrong input is refused at once.
 """
@@ -39,7 +39,7 @@ def open_texts(options: Predict) -> tuple[Lines, Kept | None]:
     return texts, kept_columns(expanded(options.file), options.keep) if options.keep else None
 
 
-def write_table_of(
+def write_predictions(
     predictor: "Predictor", texts: Lines, options: Predict, kept: Kept | None
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""

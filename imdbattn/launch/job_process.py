@@ -1,0 +1,220 @@
+"""The processes in which the jobs of a sweep, and the trials of a search, train."""
+
+import copy
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from imdbattn.errors import in_line
+from imdbattn.launch.errors import fail
+from imdbattn.launch.fork import ERRORS, joined, start_fork, stop
+from imdbattn.launch.hydra_config import quote
+from imdbattn.launch.job import Job, complete, job_of, record, record_end, resumable
+from imdbattn.launch.machine import least_used, one_process, threads_each
+from imdbattn.launch.process import without_gc
+from imdbattn.launch.single import run_single
+from imdbattn.settings.schema import Training
+from imdbattn.tasks.task import task_of
+
+POLL = 0.1  # seconds between two looks at the processes
+
+
+def run_job(cfg: DictConfig) -> float | None:
+    """Runs one job in the process of a launcher that is not ours, such as SLURM's, unless its
+    folder already contains its results.
+
+    Returns the best validation accuracy, or None for a failed or stopped job, as Optuna expects.
+    """
+    hydra: Any = HydraConfig.get()
+    folder = Path(hydra.runtime.output_dir)
+    try:
+        config = copy.deepcopy(cfg)
+        with open_dict(config):
+            config.hydra = hydra
+        job = job_of(config, folder)
+        if complete(folder, job.settings):
+            return record_end(job, "kept")
+        # a process of Ray has threads, which a fork does not copy
+        cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
+        process = joined(start_job(job, cpus, anew=True))
+        return record_end(job, *outcome(job, process))
+    except Exception as error:  # any exception: the other jobs run nevertheless
+        record(folder, "failed", in_line(error, None))
+        return None
+    except BaseException:  # Ctrl-C or SIGTERM
+        record(folder, "stopped", "stopped with its sweep")
+        raise
+
+
+def start_job(
+    job: Job, threads: int | None, gpu: str | None = None, anew: bool = False
+) -> BaseProcess:
+    """Starts a job in a process of its own, which writes into its folder, and continues from the
+    last checkpoint in it.
+
+    A process of its own frees its memory and its GPU at its end, has its own W&B run, and can crash
+    without ending the sweep.
+
+    Args:
+        job: the job.
+        threads: their number, if the settings have none.
+        gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES.
+        anew: whether the process is `python -m imdbattn.train`, not a fork of this one; so is a job
+            that needs several processes, and each outside of Linux.
+    """
+    folder, settings = job.folder, job.settings
+    folder.mkdir(parents=True, exist_ok=True)
+    resume = str(folder) if resumable(folder, settings) else None
+    cfg = with_values(job.cfg, {"threads": settings.threads or threads, "resume": resume})
+    # in a SLURM task Lightning would wait for the processes of srun
+    environment = {**os.environ, "SLURM_JOB_NAME": "interactive"}
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
+    if anew or not one_process(settings.trainer) or sys.platform != "linux":
+        overrides = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
+        overrides.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
+        return start_fork(partial(execute, overrides), environment, folder)
+    import_for_training(settings)
+    return start_fork(partial(train_in_fork, cfg, folder), environment, folder)
+
+
+def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
+    """Returns a copy of a config with these values of dotted keys, also on its command line."""
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg), read_write(cfg.hydra):
+        overrides = [
+            given for given in cfg.hydra.overrides.task if given.partition("=")[0] not in values
+        ]
+        for key, value in values.items():
+            OmegaConf.update(cfg, key, value)
+            if value is not None:
+                overrides.append(quote(f"{key}={value}", ["resume"]))
+        cfg.hydra.overrides.task = overrides
+    return cfg
+
+
+def execute(overrides: Sequence[str]) -> None:
+    """Replaces this process by `python -m imdbattn.train overrides...`."""
+    os.execv(sys.executable, [sys.executable, "-m", "imdbattn.train", *overrides])
+
+
+def search_path() -> list[str]:
+    """Returns the folders of --config-dir and hydra.searchpath, as an override."""
+    sources = HydraConfig.get().runtime.config_sources
+    folders = [s.path for s in sources if s.provider not in ("hydra", "main", "schema")]
+    urls = (json.dumps(path if "://" in path else f"file://{path}") for path in folders)
+    return [f"hydra.searchpath=[{','.join(urls)}]"] if folders else []
+
+
+def train_in_fork(cfg: DictConfig, folder: Path) -> None:
+    """Trains in this process, a fork, as `python -m imdbattn.train` does. cfg: with `hydra`."""
+    with read_write(cfg.hydra):
+        cfg.hydra.runtime.output_dir, cfg.hydra.job.name = str(folder), "train"
+    HydraConfig.instance().set_config(cfg)
+    configure_log(cfg.hydra.job_logging, cfg.hydra.verbose)
+    os.environ |= {name: str(value) for name, value in cfg.hydra.job.env_set.items()}
+    try:
+        run_single(cfg)
+    except Exception as error:
+        fail(error, "train", folder)
+
+
+def import_for_training(settings: Training) -> None:
+    """Imports what runs with these settings import, and what a sweep needs at its end: a fork
+    imports nothing again.
+
+    Custom classes are left to the runs.
+    """
+    task = task_of(settings)
+    classes = [task.data, task.module, task.predictor, task.pictures]
+    classes += [logger.target for logger in settings.logger.values()]
+    with without_gc():
+        for name in classes:
+            if isinstance(name, str) and name.startswith("imdbattn."):
+                importlib.import_module(name.rpartition(".")[0])
+
+        import matplotlib.backends.backend_agg  # noqa: F401
+        import pyarrow.parquet  # noqa: F401
+
+        import imdbattn.report.comparison_page
+        import imdbattn.runs.fit  # noqa: F401
+
+
+def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
+    """Returns the status of a job whose process has ended, and the reason unless that is `done`."""
+    reason = failure(process, job.folder)
+    if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
+        return "stopped", reason
+    if not (reason or job.settings.is_debug or complete(job.folder, job.settings)):
+        reason = "it ended without its results"
+    return "failed" if reason else "done", reason
+
+
+def failure(process: BaseProcess, folder: Path) -> str:
+    """Returns why a run failed whose process has ended: the last line in its stderr.log. An empty
+    string if it did not fail; the file is removed.
+    """
+    status, errors = process.exitcode or 0, folder / ERRORS
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    if not status:
+        errors.unlink(missing_ok=True)
+        return ""
+    lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    lines = (
+        [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
+    )
+    return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
+
+
+class Running(NamedTuple):
+    """A job that is training. since: when it started, on the clock of time.monotonic."""
+
+    number: int
+    job: Job
+    process: BaseProcess
+    gpu: str | None
+    since: float
+
+
+class SideBySide:
+    """The jobs of a sweep or a search that are training; an exception in its context stops them.
+
+    gpus: among which the jobs are dealt out. limit: how many train at once.
+    """
+
+    def __init__(self, gpus: Sequence[str] = (), limit: int = 0):
+        self.gpus, self.limit = gpus, limit
+        self.running: list[Running] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, reason: BaseException | None, traceback: object) -> None:
+        if reason is not None:
+            stop([each.process for each in self.running], reason)
+
+    def start(self, number: int, job: Job) -> None:
+        """Starts a job: see `start_job`."""
+        gpu = least_used(self.gpus, (each.gpu for each in self.running))
+        process = start_job(job, threads_each(self.limit), gpu)
+        self.running.append(Running(number, job, process, gpu, time.monotonic()))
+
+    def wait(self) -> list[Running]:
+        """Waits a moment, and returns the jobs that have ended."""
+        time.sleep(POLL)
+        ended = [each for each in self.running if each.process.exitcode is not None]
+        self.running = [each for each in self.running if each not in ended]
+        return ended

@@ -1,0 +1,100 @@
+"""What W&B shows of a finished run and of a comparison: tables, a confusion matrix, pictures.
+
+Shape suffix: N items of a split.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import wandb
+
+from imdbattn.folders.run_folder import SPLIT_FILES
+from imdbattn.settings.keys import Plain
+
+if TYPE_CHECKING:
+    from imdbattn.report.content import ComparedSet
+
+
+def predictions_as_media(
+    folder: Path, metrics: Plain, rows: int, characters: int
+) -> dict[str, object]:
+    """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
+    # of a pretraining predictions.parquet holds counts only
+    if metrics.get("starts_model"):
+        return {}
+    split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
+    predicted, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
+    scores = predicted.merge(texts, "left", "row")  # perhaps of a part of the split
+    shown = table_of_predictions(scores, metrics, rows, characters)
+    media: dict[str, object] = {}
+    if len(shown):
+        media[f"{prefix}/predictions"] = wandb.Table(dataframe=shown)
+    if "labels" in metrics:
+        media[f"{prefix}/confusion_matrix"] = wandb.plot.confusion_matrix(
+            y_true=scores["label"],
+            preds=scores["predicted"],
+            class_names=[*map(str, metrics["labels"])],
+            title=f"Confusion, {split}",
+        )
+    return media
+
+
+def table_of_predictions(
+    scores: pd.DataFrame, metrics: Plain, rows: int, characters: int
+) -> pd.DataFrame:
+    """Returns a table of some predictions, half of them the most confident mistakes.
+
+    Args:
+        scores: the predictions, with their texts.
+        rows: the largest number of rows.
+        characters: the largest number of characters of a text.
+    """
+    columns = ["text", "label", "predicted", "probability"]
+    if "labels" in metrics:
+        names = np.array(metrics["labels"], str)
+        scores = scores.assign(right=scores["label"] == scores["predicted"])
+        scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
+    chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), rows)
+    shown = scores.iloc[chosen][columns]
+    return shown.assign(**{name: shown[name].str[:characters] for name in columns[:3]})
+
+
+def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:
+    """Returns the indices of `count` items: up to half are the most confident mistakes, then
+    correct ones of all confidences.
+
+    With too few of one kind there are more of the other.
+    """
+    order = np.argsort(-probability_N, kind="stable")
+    right = order[right_N[order]]
+    wrong = order[~right_N[order]]
+    wrong = wrong[: max(count // 2, count - len(right))]
+    rest = min(count - len(wrong), len(right))
+    spread = np.linspace(0, len(right) - 1, rest).round().astype(int)
+    return [*wrong.tolist(), *right[spread].tolist()]
+
+
+def pictures_and_page(name: str, images: Path, page: Path) -> dict[str, object]:
+    """Returns the PNG files of a folder, and a page, which contains no scripts, as `name`/..."""
+    media: dict[str, object] = {}
+    for file in sorted(images.glob("*.png")):
+        media[f"{name}/{file.stem}"] = wandb.Image(str(file))
+    if page.exists():
+        media[f"{name}/page"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
+    return media
+
+
+def comparison_tables(comparison: ComparedSet) -> dict[str, wandb.Table]:
+    """Returns tables of the rungs and of the differences between them."""
+    from imdbattn.report.comparison import as_rows  # not for runs
+
+    tables = {}
+    rows = {"rungs": as_rows(comparison["rungs"]), "pairs": as_rows(comparison["pairs"])}
+    for name, entries in rows.items():
+        if entries:
+            tables[f"comparison/{name}"] = wandb.Table(dataframe=pd.DataFrame(entries))
+    return tables
