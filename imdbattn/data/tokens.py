@@ -75,6 +75,7 @@ class Rules(NamedTuple):
     word: str  # regular expression; anything between two words is dropped
     # whether accents, ligatures and full-width characters become the characters that GloVe has
     normalizes: bool
+    splits_letters: bool = False  # whether letters that follow each other may be several words
 
 
 class Tokenizer:
@@ -91,7 +92,7 @@ class Tokenizer:
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
-        self._keeps_letters_together = name != "characters"
+        self._splits_letters = RULES[name].splits_letters
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled
@@ -120,8 +121,8 @@ class Tokenizer:
         of ASCII letters only.
         """
         words = [piece]
-        whole = self._keeps_letters_together and piece.isascii() and piece.isalpha()
-        if not (self._torchtext or whole):
+        is_word = not self._splits_letters and piece.isascii() and piece.isalpha()
+        if not (self._torchtext or is_word):
             rewritten = self._pipeline.normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
         ids = []
@@ -162,14 +163,14 @@ def pipeline_of(name: str) -> tokenizers.Tokenizer:
     """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
     words.
     """
-    across, within, word, normalizes = RULES[name]
-    within = [*_NORMALIZED, *within] if normalizes else within
+    rules = RULES[name]
+    within = [*_NORMALIZED, *rules.within] if rules.normalizes else rules.within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites(
-        [Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in across), *within]
+        [Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in rules.across), *within]
     )
-    pipeline.pre_tokenizer = Split(Regex(word), "removed", invert=True)
+    pipeline.pre_tokenizer = Split(Regex(rules.word), "removed", invert=True)
     return pipeline
 
 
@@ -220,7 +221,7 @@ BASIC_ENGLISH = Rules(
 # the words of text.lower().split(), normalized
 WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
 # each character but spaces, for languages without spaces between words and vectors of characters
-CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True)
+CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True, splits_letters=True)
 RULES = {
     "ptb": _ptb(),
     "basic_english": BASIC_ENGLISH,

@@ -112,6 +112,10 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         r"data\.source=packaged, data\.path=.* select different data: keep",
     ),
     "validation of nothing": (typed("trainer.limit_val_batches=0"), "must be greater than 0"),
+    "a setting of another task": (
+        typed("task=masked_words", "+class_weights=balanced"),
+        r"no setting class_weights",
+    ),
     "a setting without an effect": (
         typed("+trainer.logger=false"),
         r"trainer\.logger cannot be set: logger= selects loggers",
