@@ -24,8 +24,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     texts, kept = open_texts(settings)
     with without_gc():
+        from imdbattn.report.prediction_page import digest, print_predictions, write_page
         from imdbattn.runs.apply import load_predictor, predictions_of
-        from imdbattn.tools.explain.show import digest, print_predictions, write_page
 
     predictor, folder = load_predictor(settings)
     if settings.out:

@@ -16,8 +16,8 @@ import numpy as np
 from imdbattn.api.display import html
 from imdbattn.io.files import expanded
 from imdbattn.report.pages import printed
+from imdbattn.report.prediction_page import page, print_predictions, printable, write_page
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
-from imdbattn.tools.explain.show import page, print_predictions, printable, write_page
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -138,7 +138,7 @@ def import_for_training(settings: Training) -> None:
     Custom classes are left to the runs.
     """
     task = task_of(settings)
-    classes = [task.data, task.module, task.predictor, task.pictures]
+    classes = [task.data, task.module, task.predictor]
     classes += [logger.target for logger in settings.logger.values()]
     with without_gc():
         for name in classes:
@@ -149,7 +149,8 @@ def import_for_training(settings: Training) -> None:
         import pyarrow.parquet  # noqa: F401
 
         import imdbattn.report.comparison_page
-        import imdbattn.runs.fit  # noqa: F401
+        import imdbattn.runs.fit
+        import imdbattn.runs.pictures  # noqa: F401
 
 
 def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:

@@ -131,15 +131,15 @@ class FinishedRun:
     def predictions(self, split: str) -> SplitPredictions:
         """Reads the file at each call. Raises UserError for probabilities that are NaN."""
         table = self.read(SPLIT_FILES[split][0])
-        predicted_N = table["predicted"].to_numpy()
         labels_N = table["label"].to_numpy()
+        predicted_N = probabilities_NC = None
         if self.is_classifier:
+            predicted_N = table["predicted"].to_numpy()
             probabilities_NC = np.stack(table["probabilities"].to_numpy()).astype(float)
             right_N = predicted_N == labels_N
             confidence_N = probabilities_NC.max(1)
             true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
         else:
-            predicted_N = probabilities_NC = None
             right_N = table["right"].to_numpy()
             confidence_N = table["probability"].to_numpy(float)
             true_N = table["label_probability"].to_numpy(float)

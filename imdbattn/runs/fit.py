@@ -29,7 +29,7 @@ from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, Plain
-from imdbattn.settings.objects import check_arguments, load
+from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
@@ -270,8 +270,10 @@ def write_results(
             write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
             data.save_texts(split, folder / texts)
         if cfg.pictures:
+            from imdbattn.runs.pictures import draw_pictures  # which imports matplotlib
+
             with only_warning(log, "Some pictures could not be drawn"):
-                load(task.pictures, "task.pictures")(module, data, folder)
+                draw_pictures(module, data, folder)
         # written last: it marks the run as finished
         write_json(folder / results_file(cfg), metrics)
     return metrics

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import lightning as L
 import torch
@@ -21,6 +21,9 @@ from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Training
 from imdbattn.tasks.optim import Muon
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.outputs import Prediction
 
 Value = TypeVar("Value")
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
@@ -171,6 +174,12 @@ class Learner(L.LightningModule):
         answers are right (B,); without attention, no names.
         """
         return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
+
+    def example(self, data: Any) -> "Prediction | None":
+        """Returns a prediction for an item of the scored split, whose attention the run draws; None
+        draws nothing. data: the data module.
+        """
+        return None
 
     # --- training ---------------------------------------------------------------------------------
 

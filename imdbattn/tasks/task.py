@@ -36,8 +36,6 @@ class Task:
             texts without Lightning; None if the network is not applied to texts.
         encoder: the prefix of the weights that a run of another task can start from with `init`;
             empty if only runs of this task can.
-        pictures: the dotted path of a function (module, data, run folder) that draws pictures of a
-            finished run; it is imported only if `pictures` is true.
         starts_model: the model that starts from a run of this task; empty if the run is a result
             of its own.
     """
@@ -47,7 +45,6 @@ class Task:
     data: ClassVar[type[BatchData] | str]
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
-    pictures: ClassVar[str] = "imdbattn.tools.explain.pictures.draw_curves"
     encoder: ClassVar[str] = ""
     starts_model: ClassVar[str] = ""
 

@@ -10,18 +10,18 @@ import torch
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.folders.run import Run
 from imdbattn.nn.ladder import sinusoids
+from imdbattn.report.run_figures import (
+    by_distance,
+    dot_products,
+    position_tables,
+    scores_by_distance,
+)
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import settings_of, validate
 from imdbattn.tasks.weights import predictor_of
-from imdbattn.tools.explain.figures import (
-    by_distance,
-    dot_products,
-    position_tables,
-    scores_by_distance,
-)
 from tests.resuming import saved
 
 
@@ -74,7 +74,7 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
 
 
 def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
-    monkeypatch.delattr("imdbattn.tools.explain.pictures.write_attention")
+    monkeypatch.delattr("imdbattn.runs.pictures.write_attention")
     run = Run(trained("base")[0])
     cfg, predictor = settings_of(run), predictor_of(settings_of(run), run.checkpoint)
     module = ReviewClassifier(

@@ -18,12 +18,12 @@ from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import PAGE_POLICY
+from imdbattn.report.prediction_page import page
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.credentials import credentials, refuse_credentials, without_credentials
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.trust import TRUSTED, untrusted
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
-from imdbattn.tools.explain.show import page
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.commands import label_texts
 from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithfulness

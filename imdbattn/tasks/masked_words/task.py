@@ -28,6 +28,5 @@ class MaskedWordTask(ReviewTask):
     data = "imdbattn.tasks.masked_words.module.MaskedWordData"
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None
-    pictures = "imdbattn.tools.explain.pictures.draw_curves"
     encoder = "encoder."
     starts_model = "pretrained"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,9 @@ from imdbattn.tasks.loaders import BatchData, default_budget
 from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
 from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 from imdbattn.tasks.reviews.task import ReviewSettings
+
+if TYPE_CHECKING:
+    from imdbattn.tasks.outputs import Classification
 
 SHORT = 30  # number of words of the review to draw
 
@@ -261,6 +264,13 @@ class ReviewClassifier(Learner):
     def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
         logits_BC, attended = self.logits_and_attention(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
+
+    def example(self, data: ReviewData) -> "Classification":
+        """Explains a short review."""
+        from imdbattn.tasks.reviews.predictor import ReviewPredictor  # not without pictures
+
+        predictor = ReviewPredictor(self.cfg, self.net, self.hparams, data.corpus.glove)
+        return predictor.explain(data.short_review("test" if self.cfg.test else "validation"))
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()

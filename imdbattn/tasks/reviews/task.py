@@ -53,7 +53,6 @@ class ReviewTask(Task):
     predictor: ClassVar["type[Predictor] | str | None"] = (
         "imdbattn.tasks.reviews.predictor.ReviewPredictor"
     )
-    pictures = "imdbattn.tools.explain.pictures.draw_review"
 
     @classmethod
     def find_source(cls, data: Any) -> "Source | None":

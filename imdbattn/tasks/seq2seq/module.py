@@ -4,7 +4,7 @@ Shape suffixes: B pairs of a batch, S source positions, T target positions, V vo
 a split.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,12 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.seq2seq.predictor import build_encoder_decoder, vocabularies
+from imdbattn.tasks.outputs import Translation
+from imdbattn.tasks.seq2seq.predictor import (
+    Seq2SeqPredictor,
+    build_encoder_decoder,
+    vocabularies,
+)
 from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
 
@@ -145,6 +150,18 @@ class Seq2SeqModule(Learner):
             return {}, right_B
         queries_BT, key_count_B = target_BT != PAD, batch.source_lengths_B
         return {"decoder": Attended(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
+
+    def example(self, data: PairData) -> Translation:
+        """Translates the first source with a correct output, or else the first."""
+        split = data.corpus.splits["test" if self.cfg.test else "validation"]
+        # not all items are scored if trainer.limit_test_batches is set
+        item = int(self.scores.items_N[self.scores.right_N.int().argmax()])
+        predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
+        translation = predictor.explain(
+            joined_symbols(split.texts[item].split(" "), self.cfg.data, 0)
+        )
+        reference = predictor.joined(split.references[item][0].split(" "))
+        return replace(translation, reference=reference)
 
     def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

@@ -74,7 +74,6 @@ class Seq2SeqTask(Task):
     data = "imdbattn.tasks.seq2seq.module.PairData"
     module = "imdbattn.tasks.seq2seq.module.Seq2SeqModule"
     predictor = "imdbattn.tasks.seq2seq.predictor.Seq2SeqPredictor"
-    pictures = "imdbattn.tools.explain.pictures.draw_pair"
 
     @classmethod
     def find_source(cls, data: Any) -> "Source | None":

@@ -17,9 +17,9 @@ from pydantic import Field
 
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
+from imdbattn.report.run_figures import position_tables, scores_by_distance
 from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explain.figures import position_tables, scores_by_distance
 from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
 from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.runs import Message, Runs
@@ -205,8 +205,8 @@ class Positions(Message):
     def answer(self, runs: Runs) -> bytes:
         """Returns, as `framed`, the products pe_i . pe_j (T, T), and what distances add."""
         net = runs.predictor(self.run).net
-        tables = position_tables(net, self.length) if hasattr(net, "positions") else {}
-        layers = scores_by_distance(net) if hasattr(net, "layers") else {}
+        tables = position_tables(net, self.length)
+        layers = scores_by_distance(net)
         products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
         sizes = [{"name": name, "size": len(pe_TD)} for name, pe_TD in tables.items()]
         distances = [{"name": name, "added": added.tolist()} for name, added in layers.items()]

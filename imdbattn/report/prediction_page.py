@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
+from imdbattn.report.run_figures import attention_png
 from imdbattn.tasks.outputs import DETAILED, Classification, Prediction, Translation
-from imdbattn.tools.explain.figures import attention_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,7 @@ def page(
         template: "page" or "fragment", for a part of another page.
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
-    file = Path(__file__).with_name(f"{template}.html.jinja")
+    file = Path(__file__).with_name(f"prediction_{template}.html.jinja")
     return render(file, predictions=shown, detailed=DETAILED)
 
 

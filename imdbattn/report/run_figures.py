@@ -112,12 +112,13 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
     Sinusoids are shown at scale 1. For rotary positions, a vector of ones is rotated to each
     position.
     """
-    positions = net.positions
+    positions = getattr(net, "positions", None)  # a custom net may have none
     if isinstance(positions, Sinusoidal):
         added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
         pe_TD = sinusoids(length, positions.pe_TD.shape[1])
         return {f"sinusoidal positions pe{added}": pe_TD.numpy()}
-    rotary = getattr(net.layers[0], "f", None) if len(net.layers) else None
+    layers = [*getattr(net, "layers", ())]
+    rotary = getattr(layers[0], "f", None) if layers else None
     if isinstance(rotary, RotaryAttention):
         width = rotary.query.out_features // rotary.heads
         ones_11Td = rotary.frequency_M.new_ones(1, 1, length, width)
@@ -137,7 +138,7 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
 def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
     """Returns what distances up to `reach` add to the scores of each head, by layer: (H, R)."""
     layers = {}
-    for number, layer in enumerate(net.layers, 1):
+    for number, layer in enumerate(getattr(net, "layers", ()), 1):
         # A custom layer may lack these attributes.
         distances = getattr(getattr(layer, "f", None), "distances", None)
         if distances is not None:

@@ -1,0 +1,31 @@
+"""Draws the pictures of a run: learning curves, positions, and the attention to one text."""
+
+from pathlib import Path
+
+from imdbattn.folders.run import read_curves
+from imdbattn.folders.run_folder import ATTENTION_SHARE
+from imdbattn.io.files import write_atomically
+from imdbattn.report.pages import png
+from imdbattn.report.prediction_page import write_attention
+from imdbattn.report.run_figures import attention_over_epochs, draw_positions, learning_curves
+from imdbattn.runs.callbacks import fixed_batches, measure
+from imdbattn.tasks.learner import Learner
+from imdbattn.tasks.loaders import BatchData
+
+
+def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
+    """Draws into pictures/ of a run folder, after training and scoring."""
+    pictures = folder / "pictures"
+    if (file := folder / "metrics.csv").exists():
+        curves = read_curves(file)
+        figure = learning_curves(curves, *module.curves)
+        write_atomically(pictures / "learning_curves.png", png(figure))
+        if any(name.startswith(ATTENTION_SHARE) for name in curves):
+            batches = fixed_batches(data, module.cfg.attention_reviews)
+            shares = measure(module, batches).query_shares
+            figure = attention_over_epochs(curves, shares)
+            write_atomically(pictures / "attention_entropy.png", png(figure))
+    draw_positions(module.net, getattr(module.cfg.data, "max_tokens", None) or 512, pictures)
+    prediction = module.example(data)
+    if prediction is not None:
+        write_attention(prediction, pictures)
