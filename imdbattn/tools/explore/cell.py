@@ -105,8 +105,8 @@ class Cell(Read):
             added_query, added_key = added
             arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[index]
             arrays["scores"] = arrays["scores"] + arrays["added"]
-        allowed = inputs.get("mask")
-        arrays["mask"] = torch.ones(shape[3]) if allowed is None else allowed.expand(shape)[index]
+        mask = inputs.get("mask")
+        arrays["mask"] = torch.ones(shape[3]) if mask is None else mask.expand(shape)[index]
         arrays["weights"] = weights_1HQK[index]
         arrays["output"] = output_1HQV[index]
         return arrays

@@ -129,7 +129,7 @@ export function makeScore(kind, weights, size) {
   if (kind === "ScaledDot") return dot(1 / Math.sqrt(size));
   if (kind === "Dot") return dot(1);
   if (kind === "Bilinear") return dot(1, (q) => linear(q, weights["weight.weight"]));
-  if (kind === "Uniform") return Object.assign((q, k) => matrix(q.rows, k.rows), { kind, scale: 1 });
+  if (kind === "Uniform") return Object.assign((q, k) => matrix(q.rows, k.rows), { kind });
   return Object.assign((q, k) => additive(q, k, weights), { kind });
 }
 
