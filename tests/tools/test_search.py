@@ -6,35 +6,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from imdbattn.folders.run import Run
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
-from tests.commands import run_process
-from tests.processes import environment, processes_about, started, wait_for
+from tests.processes import processes_about, started_command, wait_for
 
 pytest.importorskip("optuna")
 
-WORDS = ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "space={model.net.layers:[1,2,3]}"]
-WORDS += ["model=base", "data.source=packaged", "trainer.max_epochs=4", "seeds=0"]
+EPOCHS = 30  # of a trial, which take a few seconds
 
 
 @pytest.fixture
-def search(tmp_path):
-    """search(words...): a search whose trials train nothing, of tests/stand_in.py."""
-
-    def run(
-        *words: str, folder: Path = tmp_path / "search", **more: str
-    ) -> subprocess.CompletedProcess:
-        resumed = any(word.startswith("resume=") for word in words)
-        arguments = words if resumed else (*WORDS, f"hydra.run.dir={folder}", *words)
-        return run_process(["-m", "tests.stand_in", *arguments], tmp_path, environment(more))
-
-    return run
+def words(small) -> list[str]:
+    """Overrides of a search whose results are in search/."""
+    own = [word for word in small if not word.startswith("threads=")]
+    own += ["space.optim.lr={low: 1e-4, high: 1e-1, log: true}", "model=base"]
+    own += ["model.net.layers=1", f"trainer.max_epochs={EPOCHS}", "patience=null", "seeds=0"]
+    return [*own, "hydra.run.dir=search"]
 
 
 def trials_of(folder: Path) -> list[dict]:
@@ -42,97 +35,95 @@ def trials_of(folder: Path) -> list[dict]:
 
 
 def epochs_of(folder: Path) -> dict[str, list[int]]:
-    """Trial -> the epochs that it trained, in order."""
-    epochs: dict[str, list[int]] = {}
-    for line in (folder / "trained.log").read_text().splitlines():
-        epochs.setdefault(line.split()[0], []).append(int(line.split()[1]))
-    return epochs
+    """Trial -> the epochs that it has trained, in order."""
+    files = sorted(folder.glob("trial-*/metrics.csv"))
+    return {file.parent.name: [*Run(file.parent).curves["val/accuracy"]] for file in files}
+
+
+def has_trained(folder: Path, trials: int) -> bool:
+    """Whether the last of so many trials is in the middle."""
+    file = folder / f"trial-{trials - 1:03}" / "metrics.csv"
+    return file.exists() and len(file.read_text().splitlines()) > 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
-def test_bad_trials_are_stopped_and_keep_their_state(search, tmp_path, pruner):
-    folder = tmp_path / "search"
-    words = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
-    done = search(*words, IMDBATTN_TEST_PAUSE="0.15")
+def test_bad_trials_are_stopped_and_keep_their_state(words, shell, tmp_path, pruner):
+    more = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
+    done = shell("search", *words, *more, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    folder = tmp_path / "search"
     trials = trials_of(folder)
     assert len(trials) == 8
     pruned = [trial for trial in trials if trial["state"] == "pruned"]
     assert pruned
     for trial in trials:
-        name = f"trial-{trial['number']:03}"
-        run = folder / name
-        assert run.is_dir()
+        run = folder / f"trial-{trial['number']:03}"
         assert (run / "metrics.json").exists() == (trial not in pruned)
         assert (run / "checkpoints" / "last.ckpt").exists()
-        assert len(epochs_of(folder)[name]) == 4 or trial in pruned
-    assert all(trial["epochs"] < 4 for trial in pruned)
+        assert len(epochs_of(folder)[run.name]) == EPOCHS or trial in pruned
+    assert all(trial["epochs"] < EPOCHS for trial in pruned)
     assert f"{8 - len(pruned)} finished, {len(pruned)} pruned\n" in done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize(("n_jobs", "kills"), [(1, 2), (2, 2)])
-def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(search, tmp_path, n_jobs, kills):
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp_path, n_jobs):
     """With one job at a time, its trials are those of a search that was not killed."""
-    folder, pause = tmp_path / "search", {"IMDBATTN_TEST_PAUSE": "0.25"}
-    command = [sys.executable, "-m", "tests.stand_in"]
-    words = [*WORDS, "n_trials=5", f"n_jobs={n_jobs}", "pruner=none", f"hydra.run.dir={folder}"]
-    for _ in range(kills):
-        before = len(epochs_of(folder)) if folder.exists() else 0
-        pipe = {"cwd": tmp_path, "env": environment(pause), "stdout": subprocess.PIPE}
-        with started([*command, *words], **pipe) as run:
-            wait_for(lambda: (folder / "trained.log").exists() and len(epochs_of(folder)) > before)  # noqa: B023
-            time.sleep(0.1)
+    folder, more = tmp_path / "search", ["n_trials=5", "pruner=none"]
+    command = [*words, *more, f"n_jobs={n_jobs}"]
+    for trials in (1, 3):
+        with started_command("search", *command, cwd=tmp_path, stdout=subprocess.PIPE) as run:
+            wait_for(lambda trials=trials: has_trained(folder, trials))
             run.send_signal(signal.SIGKILL)
             wait_for(lambda: not processes_about(folder), 20)
-        words = [f"resume={folder}"]
+        command = ["resume=search"]
     assert not (folder / "search.json").exists()
-    done = search(f"resume={folder}")
+    kept = {file: file.stat().st_mtime_ns for file in folder.glob("trial-*/metrics.json")}
+    done = shell("search", "resume=search", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(resumes)" in done.stdout
-    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(5)}
+    assert epochs_of(folder) == {f"trial-{n:03}": [*range(1, EPOCHS + 1)] for n in range(5)}
+    assert kept == {file: file.stat().st_mtime_ns for file in kept}
     if n_jobs == 1:
-        assert search("n_trials=5", "pruner=none", folder=tmp_path / "whole").returncode == 0
+        whole = shell("search", *words, *more, "hydra.run.dir=whole", cwd=tmp_path)
+        assert whole.returncode == 0, whole.stderr
         assert trials_of(folder) == trials_of(tmp_path / "whole")
-        assert search("n_trials=1", "seed=2", folder=tmp_path / "other").returncode == 0
-        assert trials_of(tmp_path / "other")[0]["settings"] != trials_of(folder)[0]["settings"]
     # It can be continued
-    assert search(f"resume={folder}", "n_trials=6").returncode == 0
+    assert shell("search", "resume=search", "n_trials=6", cwd=tmp_path).returncode == 0
     assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 6}
-    assert set(map(tuple, epochs_of(folder).values())) == {(1, 2, 3, 4)}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_stopped_search_lets_its_trials_save_and_can_be_resumed(search, tmp_path):
+def test_a_stopped_search_lets_its_trials_save_and_can_be_resumed(words, shell, tmp_path):
     folder = tmp_path / "search"
-    command = [sys.executable, "-m", "tests.stand_in", *WORDS, "n_trials=3", "n_jobs=2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    env = environment({"IMDBATTN_TEST_PAUSE": "0.5"})
-    with started([*command, f"hydra.run.dir={folder}"], cwd=tmp_path, env=env, **pipes) as run:
-        wait_for(lambda: (folder / "trained.log").exists())
+    more = ["n_trials=3", "n_jobs=2", "pruner=none"]
+    with started_command("search", *words, *more, cwd=tmp_path, **pipes) as run:
+        wait_for(lambda: has_trained(folder, 2))
         run.terminate()
         output, _ = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
-    assert f"python -m imdbattn.search resume={folder.name}" in output
+    assert "python -m imdbattn.search resume=search" in output
     assert not processes_about(folder)
-    assert search(f"resume={folder}").returncode == 0
-    assert epochs_of(folder) == {f"trial-{number:03}": [1, 2, 3, 4] for number in range(3)}
+    assert shell("search", "resume=search", cwd=tmp_path).returncode == 0
+    assert epochs_of(folder) == {f"trial-{n:03}": [*range(1, EPOCHS + 1)] for n in range(3)}
 
 
 @pytest.mark.slow
-def test_failed_trials_are_named_and_avoided(search, tmp_path):
-    folder = tmp_path / "search"
-    done = search("space.model.net.layers=[1,2,4]", "n_trials=6", "pruner=none")  # four layers fail
+def test_failed_trials_are_named_and_avoided(words, shell, tmp_path):
+    more = ["space.model.net.layer.heads=[1,2,3]", "n_trials=6", "pruner=none"]  # 3 do not divide
+    done = shell("search", *words, *more, "trainer.max_epochs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    states = Counter(trial["state"] for trial in trials_of(folder))
+    trials = trials_of(tmp_path / "search")
+    states = Counter(trial["state"] for trial in trials)
     assert states["finished"] == 6
     assert 0 < states["failed"] < 12
-    for trial in trials_of(folder):
-        assert (trial["state"] == "failed") == (trial["settings"]["model.net.layers"] == 4)
-    assert done.stdout.count(": out of memory (see ") == states["failed"]
+    for trial in trials:
+        assert (trial["state"] == "failed") == (trial["settings"]["model.net.layer.heads"] == 3)
+    assert (done.stdout + done.stderr).count("heads=3 does not divide") >= states["failed"]
 
 
 WRONG = [
@@ -163,21 +154,15 @@ def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
     assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
 
 
-def test_only_the_seeds_of_the_best_settings_are_scored_on_test(search, tmp_path):
-    folder = tmp_path / "search"
-    done = search("n_trials=2", "pruner=none", "seeds=2")
+def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, shell, tmp_path):
+    done = shell("search", *words, "n_trials=2", "trainer.max_epochs=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    trials = [json.loads(file.read_text()) for file in sorted(folder.glob("trial-*/metrics.json"))]
-    assert len(trials) == 2
-    assert not any("test_accuracy" in metrics for metrics in trials)
-    best = max(trials_of(folder), key=lambda trial: trial["values"][0])["settings"]
-    for file in (folder / "best").glob("base-s*/metrics.json"):
-        settings = json.loads(file.read_text())["settings"]
-        assert "test" not in settings
-        assert (settings["model"], settings["seed"]) == ("base", "1,2")
-        assert int(settings["model.net.layers"]) == best["model.net.layers"]
-        assert float(settings["optim.lr"]) == pytest.approx(best["optim.lr"], rel=1e-3)
-    assert json.loads((folder / "search.json").read_text())["test_accuracies"] == [0.5, 0.5]
+    runs = [Run(folder) for folder in sorted((tmp_path / "search").glob("trial-*"))]
+    assert not any("test_accuracy" in run.metrics for run in runs)
+    best = max(trials_of(tmp_path / "search"), key=lambda trial: trial["values"][0])
+    accuracies = [run.metrics["val_accuracy"] for run in runs]
+    assert best["values"] == [accuracies[best["number"]]] == [max(accuracies)]
+    assert f"optim.lr={best['settings']['optim.lr']:.4g}" in done.stdout.splitlines()[-1]
 
 
 @pytest.mark.slow
