@@ -41,7 +41,7 @@ def job_of(cfg: DictConfig, folder: Path) -> Job:
 # --- results that exist ---------------------------------------------------------------------------
 
 
-def complete(folder: Path, settings: Training) -> bool:
+def has_current_results(folder: Path, settings: Training) -> bool:
     """Returns whether `folder` contains a finished run with these settings, on the current data."""
     return has_results(folder, settings.test) and on_current_data(folder, settings)
 

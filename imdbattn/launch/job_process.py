@@ -21,7 +21,7 @@ from imdbattn.errors import in_line
 from imdbattn.launch.errors import fail
 from imdbattn.launch.fork import ERRORS, joined, start_fork, stop
 from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.job import Job, complete, job_of, record, record_end, resumable
+from imdbattn.launch.job import Job, has_current_results, job_of, record, record_end, resumable
 from imdbattn.launch.machine import least_used, one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
@@ -44,7 +44,7 @@ def run_job(cfg: DictConfig) -> float | None:
         with open_dict(config):
             config.hydra = hydra
         job = job_of(config, folder)
-        if complete(folder, job.settings):
+        if has_current_results(folder, job.settings):
             return record_end(job, "kept")
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
@@ -158,7 +158,7 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
     reason = failure(process, job.folder)
     if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
         return "stopped", reason
-    if not (reason or job.settings.is_debug or complete(job.folder, job.settings)):
+    if not (reason or job.settings.is_debug or has_current_results(job.folder, job.settings)):
         reason = "it ended without its results"
     return "failed" if reason else "done", reason
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import mean
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -16,7 +15,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.fork import CONSOLE
-from imdbattn.launch.job import complete, job_of, record, record_end
+from imdbattn.launch.job import has_current_results, job_of, record, record_end
 from imdbattn.launch.job_process import SideBySide, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import Training
@@ -30,7 +29,8 @@ class ProgressLine(tqdm):
     monitor_interval = 0  # no thread, because jobs are forks
 
     def __init__(self, jobs: int):
-        super().__init__(total=jobs, bar_format="|{bar:20}| {desc}", leave=False, disable=None)
+        form = "|{bar:20}| {n_fmt} of {total_fmt} jobs, {remaining} left{postfix}"
+        super().__init__(total=jobs, bar_format=form, leave=False, disable=None)
 
 
 class LocalJobs:
@@ -46,8 +46,7 @@ class LocalJobs:
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
         self.jobs = SideBySide()  # its limit is chosen for the first job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
-        self.seconds: list[float] = []  # of the jobs that have run
-        self.best = self.shown = ""  # in the progress line
+        self.best = ""  # in the progress line
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
@@ -85,7 +84,7 @@ class LocalJobs:
             self.wait()  # Optuna may try the same settings twice
         try:
             job = job_of(config, folder)
-            has_results = complete(folder, job.settings)
+            has_results = has_current_results(folder, job.settings)
         except Exception as error:  # any exception: the other jobs run nevertheless
             record(folder, "failed", in_line(error, None))
             self.end(number, folder, None)
@@ -114,7 +113,6 @@ class LocalJobs:
         """Waits a moment, and records the jobs that have ended."""
         for each in self.jobs.wait():
             seconds = time.monotonic() - each.since
-            self.seconds.append(seconds)
             common = {override.lower() for override in self.config.hydra.overrides.task}
             overrides = each.job.cfg.hydra.overrides.task
             own = (word for word in overrides if word.lower() not in common)
@@ -129,20 +127,11 @@ class LocalJobs:
         values = [value for value in self.accuracies.values() if value is not None]
         if accuracy is not None and accuracy == max(values):
             self.best = f", best {100 * accuracy:.2f} % ({folder.name})"
-        self.line.n += 1
+        self.line.update()
         self.show()
 
     def show(self) -> None:
-        """Writes the progress line again if it has changed."""
-        done = sum(value is not None for value in self.accuracies.values())
-        running = self.jobs.running
-        counts = {"done": done, "running": len(running), "failed": self.line.n - done}
-        text = ", ".join(f"{count} {name}" for name, count in counts.items())
-        if self.seconds:
-            now, average = time.monotonic(), mean(self.seconds)
-            waiting = self.line.total - self.line.n - len(running)
-            left = sum(max(average - (now - each.since), 0) for each in running)
-            text += f", {(left + average * waiting) / self.jobs.limit:.0f} s left"
-        if text + self.best != self.shown:
-            self.shown = text + self.best
-            self.line.set_description_str(self.shown)
+        """Writes the progress line."""
+        failed = sum(accuracy is None for accuracy in self.accuracies.values())
+        running = len(self.jobs.running)
+        self.line.set_postfix_str(f"{running} running, {failed} failed{self.best}")

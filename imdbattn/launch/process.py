@@ -34,15 +34,17 @@ def prepare() -> None:
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Collects no garbage during the import of torch and Lightning, where it would take a
-    second.
+    """Disables garbage collection, which takes a second while torch and Lightning are imported, and
+    exempts at the end all objects from it that exist by then.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def end_with(parent: int) -> None:

@@ -120,7 +120,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(checkpoints / "best.ckpt", weights_only=True)
         metrics = write_results(folder, trainer, module, data, facts)
-        tracker.publish(folder, metrics, cfg.choose_by)
+        tracker.publish(folder, metrics)
         failed = False
     finally:
         tracker.finish(failed)

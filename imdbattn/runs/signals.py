@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
 # the last two: sbatch's and submitit's
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-NOTHING_SAVED = "nothing is saved, repeat the command"
+NOTHING_SAVED = "nothing was saved; run the command again"
 BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,19 +39,17 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
 
 # Names of settings in other programs -> the last part of their key here
 ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
-# classes of which a setting may be an argument
+# classes that have further arguments, which + adds
 CLASSES = ("model.net", "model.reader", "optim", "trainer", "data.tokenizer")
 
 
-def no_setting(key: str, known: Iterable[str], more: Sequence[str] = CLASSES) -> str:
-    """Returns a message that there is no such setting, with the most similar one: of its own group,
-    else of all settings `known` and of their groups.
-
-    more: classes that have further arguments, which + adds.
+def no_setting(key: str, known: Iterable[str]) -> str:
+    """Returns a message that there is no such setting, with the most similar one: of the same
+    group, else of all settings `known` and of their groups.
     """
     near = nearest(key, {*known})
     remedies = [f"the nearest is {near}"] if near else []
-    if within(key, *more):
+    if within(key, *CLASSES):
         remedies.append(f"+{key}=... passes it to the class")
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 

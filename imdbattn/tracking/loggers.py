@@ -19,19 +19,14 @@ from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
 from imdbattn.settings.objects import load_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
-from imdbattn.tasks.per_class import short_name
 
 if TYPE_CHECKING:
     from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
 
-LOGGED_SCORES = ("accuracy", "loss", "bleu", "macro_f1", "largest_class")
-VALUES = {  # name in loggers -> name in metrics.json
-    **{f"best/val_{name}": f"val_{name}" for name in LOGGED_SCORES},
-    **{f"test/{name}": f"test_{name}" for name in LOGGED_SCORES},
-    **{name: name for name in ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")},
-}
+# numbers of metrics.json that loggers receive by the same names
+FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
 
 
 @dataclass(frozen=True)
@@ -46,8 +41,8 @@ class StartedRun:
     group: str | None  # the name of the sweep or search that it belongs to
 
 
-class RunLogger(Logger):
-    """A Lightning Logger that receives more than settings, curves and results."""
+class RunLogger:
+    """Receives more than settings, curves and results: a base class of a Lightning Logger."""
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None
@@ -84,6 +79,23 @@ class RunLogger(Logger):
         """
 
 
+class PlainLogger(RunLogger):
+    """Gives settings and results to a Lightning Logger, which receives the curves itself."""
+
+    def __init__(self, logger: Logger):
+        self.logger = logger
+
+    def start(self, run: StartedRun) -> bool:
+        self.logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+        return True
+
+    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
+        self.logger.log_metrics(dict(values), step=metrics["steps"])
+
+    def end(self, failed: bool) -> None:
+        self.logger.finalize("failed" if failed else "success")  # again, after the results
+
+
 class Tracker:
     """Starts and ends the loggers of a run or a sweep, and logs what Lightning does not log.
 
@@ -92,8 +104,8 @@ class Tracker:
     """
 
     def __init__(self, named: Mapping[str, LoggerSettings]):
-        self.loggers: list[Logger] = []  # others than that of metrics.csv
         self.to_start: dict[str, Plain] = {}  # `_target_` and arguments, by name
+        self.started: list[RunLogger] = []
         for name, settings in named.items():
             if settings.needs and find_spec(settings.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
@@ -102,10 +114,11 @@ class Tracker:
             with wrapping_errors(setting):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
-                own = ("needs", "_target_")
-                arguments = {key: value for key, value in values.items() if key not in own}
-                inspect.signature(kind).bind(**arguments)
-            self.to_start[name] = {"_target_": settings.target, **arguments}
+                values = {key: values[key] for key in values if key not in ("needs", "_target_")}
+                inspect.signature(kind).bind(**values)
+            self.to_start[name] = {"_target_": settings.target, **values}
+
+    # --- a run ------------------------------------------------------------------------------------
 
     def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
         """Returns the loggers of the Trainer, that of metrics.csv first; in processes other than
@@ -113,9 +126,9 @@ class Tracker:
 
         settings: of the run. resume: whether it continues the run in the folder.
         """
-        metrics_csv = CSVLogger(str(folder), name="", version="")
+        loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
-            return [metrics_csv]
+            return loggers
         fold = settings["data"].get("fold")
         name = f"{settings['model']['name']}-s{settings['seed']}"
         if fold:
@@ -125,61 +138,58 @@ class Tracker:
         shown, group = without_credentials(settings), group_of(folder)
         run = StartedRun(folder, name, shown, environment, resume, group)
         for choice, arguments in self.to_start.items():
-            setting = f"logger.{choice}"
-            logger: Logger = make(filled_in(arguments, run), setting, Logger)
-            with wrapping_errors(setting):
-                if not isinstance(logger, RunLogger):
-                    logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
-                elif not logger.start(run):
-                    continue
-            self.loggers.append(logger)
-        return [metrics_csv, *self.loggers]
+            logger: Logger = make(filled_in(arguments, run), f"logger.{choice}", Logger)
+            receiver = logger if isinstance(logger, RunLogger) else PlainLogger(logger)
+            with wrapping_errors(f"logger.{choice}"):
+                if receiver.start(run):
+                    loggers.append(logger)
+                    self.started.append(receiver)
+        return loggers
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Logs histograms to the loggers that have them. A failure causes only a warning."""
-        for logger in self.loggers:
-            with only_warning(log, f"{type(logger).__name__}: histograms were not logged"):
-                if isinstance(logger, RunLogger):
-                    logger.log_shares(shares, epoch, step)
+        for logger in self.started:
+            with only_warning(log, f"{name_of(logger)}: histograms were not logged"):
+                logger.log_shares(shares, epoch, step)
 
-    def publish(self, folder: Path, metrics: Plain, choose_by: str) -> None:
+    def publish(self, folder: Path, metrics: Plain) -> None:
         """Logs the results in a run folder. A failure causes only a warning.
 
-        metrics: content of metrics.json. choose_by: the metric that selects the best epoch.
+        metrics: content of metrics.json.
         """
-        values = values_of(metrics, choose_by)
-        for logger in self.loggers:
-            with only_warning(log, f"{type(logger).__name__}: results were not logged"):
-                if isinstance(logger, RunLogger):
-                    logger.publish(folder, metrics, values)
-                else:
-                    logger.log_metrics(values, step=metrics["steps"])
+        for logger in self.started:
+            with only_warning(log, f"{name_of(logger)}: results were not logged"):
+                logger.publish(folder, metrics, values_of(metrics))
 
     def finish(self, failed: bool) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""
-        for logger in self.loggers:
-            with only_warning(log, f"{type(logger).__name__} did not end"):
-                if isinstance(logger, RunLogger):
-                    logger.end(failed)
-                else:  # again, after the results
-                    logger.finalize("failed" if failed else "success")
+        for logger in self.started:
+            with only_warning(log, f"{name_of(logger)} did not end"):
+                logger.end(failed)
+
+    # --- a sweep ----------------------------------------------------------------------------------
 
     def begin_sweep(self) -> None:
-        """Prepares the loggers for the jobs of a sweep, which start loggers of their own."""
+        """Prepares the loggers for the jobs of a sweep, which start loggers in their processes."""
         for logger in self.run_loggers():
             logger.begin_sweep()
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
         """Logs a comparison of the runs of a sweep. A failure causes only a warning."""
         for logger in self.run_loggers():
-            with only_warning(log, f"{type(logger).__name__}: the comparison was not logged"):
+            with only_warning(log, f"{name_of(logger)}: the comparison was not logged"):
                 logger.publish_comparison(comparison, folder, group)
 
     def run_loggers(self) -> Iterator[RunLogger]:
-        """Yields new loggers, which are not started, of those that receive more than curves."""
+        """Yields new loggers, which are not started, of those that are RunLoggers."""
         for choice, arguments in self.to_start.items():
             if issubclass(load_class(arguments["_target_"], choice, Logger), RunLogger):
-                yield make(arguments, f"logger.{choice}", RunLogger)
+                yield make(arguments, f"logger.{choice}", Logger)
+
+
+def name_of(logger: RunLogger) -> str:
+    """Returns the name of the class of a logger, for messages."""
+    return type(logger.logger if isinstance(logger, PlainLogger) else logger).__name__
 
 
 def filled_in(arguments: Plain, run: StartedRun) -> Plain:
@@ -193,11 +203,13 @@ def filled_in(arguments: Plain, run: StartedRun) -> Plain:
     return filled
 
 
-def values_of(metrics: Plain, choose_by: str = "accuracy") -> dict[str, float]:
-    """Returns the best validation and test values, and the speed, by their names in loggers.
-
-    choose_by: the metric that selects the best epoch, which may be a custom function.
+def values_of(metrics: Plain) -> dict[str, float]:
+    """Returns the best validation values and the test values, which are the floats of metrics.json
+    with these prefixes, and the speed, by their names in loggers.
     """
-    chosen = short_name(choose_by)
-    names = VALUES | {f"best/val_{chosen}": f"val_{chosen}", f"test/{chosen}": f"test_{chosen}"}
-    return {name: metrics[key] for name, key in names.items() if key in metrics}
+    values = {name: metrics[name] for name in FACTS if name in metrics}
+    for prefix, shown in (("val_", "best/val_"), ("test_", "test/")):
+        for key, value in metrics.items():
+            if key.startswith(prefix) and isinstance(value, float):
+                values[shown + key.removeprefix(prefix)] = value
+    return values

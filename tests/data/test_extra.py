@@ -12,7 +12,7 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import portable
 from imdbattn.folders.run import Run
-from imdbattn.launch.job import complete
+from imdbattn.launch.job import has_current_results
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.masked_words.module import MaskedWordData
@@ -157,7 +157,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     folder, metrics = trained("distilled")
     shutil.copytree(folder, tmp_path / "run")
     own = settings_of(Run(folder))
-    assert complete(folder, own), "a resumed sweep keeps it"
+    assert has_current_results(folder, own), "a resumed sweep keeps it"
     assert portable(own.dump())["data"]["extra"] == "labelled.csv"
     config = tmp_path / "run" / "config.yaml"
     text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())

@@ -13,7 +13,7 @@ from imdbattn.data.custom_tokenizer import CustomTokenizer
 from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
 from imdbattn.data.tokens import UNK, Tokenizer
 from imdbattn.errors import UserError
-from imdbattn.launch.job import complete
+from imdbattn.launch.job import has_current_results
 from imdbattn.runs.fit import fit
 
 GOOD, BAD = ("好看", "喜欢", "精彩"), ("无聊", "失望", "糟糕")
@@ -86,13 +86,13 @@ def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
     cfg = settings(*small, "model=mean", "trainer.max_epochs=1", *chinese)
     fit(cfg, tmp_path / "run")
     first = prepare_reviews(cfg.data).folder
-    assert complete(tmp_path / "run", cfg)
+    assert has_current_results(tmp_path / "run", cfg)
     assert prepare_reviews(cfg.data).folder == first
     file = package / "zhcut.py"
     file.write_text(file.read_text("utf-8").replace("(text, longest", "(text, most"), "utf-8")
     del sys.modules["zhcut"]
     assert prepare_reviews(cfg.data).folder != first
-    assert not complete(tmp_path / "run", cfg)
+    assert not has_current_results(tmp_path / "run", cfg)
 
 
 def test_words_have_the_places_where_they_occur(package):

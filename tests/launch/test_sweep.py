@@ -22,7 +22,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.job import complete, recorded_jobs, resumable
+from imdbattn.launch.job import has_current_results, recorded_jobs, resumable
 from tests.commands import changed
 from tests.processes import processes_about, started_command, wait_for
 
@@ -214,7 +214,7 @@ def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, s
         Path(same.data.path).read_text().replace("film", "movie", 1)
     )
     other = changed(same, {"data.path": str(tmp_path / "reviews.csv")})
-    assert [complete(folder, cfg) for cfg in (same, other)] == [True, False]
+    assert [has_current_results(folder, cfg) for cfg in (same, other)] == [True, False]
     (folder / "metrics.json").unlink()
     assert [resumable(folder, cfg) for cfg in (same, other)] == [True, False]
     shutil.rmtree(folder / "checkpoints")

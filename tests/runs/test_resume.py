@@ -356,7 +356,7 @@ def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_pat
 # --- signals at any other moment -------------------------------------------------------
 
 
-BEFORE, AFTER = "before training; nothing is saved, repeat", "after training; the state is saved"
+BEFORE, AFTER = "before training; nothing was saved; run", "after training; the state is saved"
 MOMENTS = {  # what is patched, when, and what the line says
     "reading data": (ReviewData, "read", None, BEFORE),
     "before the first step": (ReviewClassifier, "on_fit_start", None, BEFORE),

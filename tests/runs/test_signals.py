@@ -66,5 +66,5 @@ def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
         text = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 128 + signal.SIGTERM, text
     assert text.splitlines()[-1] == (
-        "SIGTERM: stopped before training; nothing is saved, repeat the command"
+        "SIGTERM: stopped before training; nothing was saved; run the command again"
     )
