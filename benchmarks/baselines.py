@@ -300,7 +300,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     cfg = OmegaConf.create({"seed": seed, "model": described, "data": task.data.dump()})
     metrics = run_facts(name, seed, task.corpus) | {
         "parameters": best.model.parameters,
-        "train_reviews": len(task.words["train"]),
+        "train_count": len(task.words["train"]),
         "train_seconds": best.seconds,
         "tokens_per_s": len(task.corpus.splits["train"].ids) / best.seconds,
         "chosen": {baseline.setting: best.value},

@@ -65,7 +65,7 @@ def ensemble(folders: Sequence[Path], out: Path, name: str, seed: int) -> dict[s
         **{key: first.metrics.get(key) for key in SAME},
         "members": [f"{member['model']}-s{member['seed']}" for member in members],
         "parameters": sum(member.get("parameters", 0) for member in members),
-        "train_reviews": first.metrics.get("train_reviews"),
+        "train_count": first.metrics.get("train_count"),
         "train_seconds": sum(member.get("train_seconds", 0.0) for member in members),
     }
     # without seeds: ensembles of several seeds are one variant

@@ -28,7 +28,7 @@ COMMON = ["logger=csv", "trainer=cpu", "trainer.enable_progress_bar=false", "thr
 COMMON += ["pictures=false", "trainer.max_epochs=1"]
 PAIRS = ["task=seq2seq", "data.letters=5", "data.lengths=[1,5]", "data.train=120"]
 PAIRS += ["data.validation=20", "data.test=20"]
-SPLITS = ("test_fingerprint", "val_fingerprint", "source_key", "known_tokens", "train_reviews")
+SPLITS = ("test_fingerprint", "val_fingerprint", "source_key", "known_tokens", "train_count")
 SPLITS += ("steps", "parameters")
 LOSSES = ("val_loss", "test_loss")
 

@@ -23,12 +23,12 @@ def html(table: "pd.DataFrame", **options: int | bool) -> str:
 class Metrics(dict[str, Any]):
     """The numbers of a run or of an evaluation, as keys and as attributes.
 
-    >>> metrics = Metrics({"reviews": 5000, "accuracy": 0.8568})
+    >>> metrics = Metrics({"count": 5000, "accuracy": 0.8568})
     >>> metrics.accuracy == metrics["accuracy"]
     True
     >>> metrics
     accuracy  0.8568
-    reviews   5000
+    count     5000
     """
 
     def __getattr__(self, name: str) -> Any:

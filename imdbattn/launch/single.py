@@ -106,7 +106,7 @@ def summary(metrics: Plain, folder: Path) -> list[str]:
     items = metrics.get("items", "reviews")
     for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
         if f"{split}_accuracy" in metrics:
-            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_reviews"]
+            accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_count"]
             more = scores_beside_accuracy(metrics, split)
             lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{more}")
     if "test_accuracy" in metrics:

@@ -187,7 +187,7 @@ def training_facts(
     epochs, init = trainer.current_epoch, module.hparams.get("init_digest")
     return {
         "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
-        "train_reviews": len(corpus.splits["train"]),
+        "train_count": len(corpus.splits["train"]),
         "train_fingerprint": corpus.fingerprints["train"],
         "vectors": module.hparams.get("vectors"),
         "epochs": epochs,
@@ -242,7 +242,7 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     each class.
     """
     prefix = f"{name}_" if name else ""
-    values = {**scores.values(), "reviews": scores.answers, **scores.details()}
+    values = {**scores.values(), "count": scores.count, **scores.details()}
     return {prefix + key: value for key, value in values.items()}
 
 

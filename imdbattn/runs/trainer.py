@@ -201,8 +201,8 @@ def parts_of(net: nn.Module) -> Iterator[Part]:
                 yield Part("model.net.layer", layer, same_shape)
             if type(owner.head) is nn.Linear:  # another head may read several vectors
                 yield Part("model.net.pooling", owner.pooling, pooled_shape)
-            if (reader := getattr(owner.context, "reader", None)) is not None:
-                yield Part("model.reader", reader, same_shape)
+            if (mixer := getattr(owner.context, "mixer", None)) is not None:
+                yield Part("model.mixer", mixer, same_shape)
         elif isinstance(owner, Attention):
             yield Part("score", owner.score, shape_of_scores)
         elif isinstance(score, nn.Module):  # of the decoder of pairs

@@ -40,7 +40,7 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
 # Names of settings in other programs -> the last part of their key here
 ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
 # classes that have further arguments, which + adds
-CLASSES = ("model.net", "model.reader", "optim", "trainer", "data.tokenizer")
+CLASSES = ("model.net", "model.mixer", "optim", "trainer", "data.tokenizer")
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:

@@ -132,7 +132,7 @@ class ClassifierModel(AnyModel):
     word_dropout: DropShare = 0.0
     embedding: EmbeddingSettings
     phrases: PhraseSettings | None = None
-    reader: ClassSettings | None = None
+    mixer: ClassSettings | None = None
     net: ClassifierNet
 
 

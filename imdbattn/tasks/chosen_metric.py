@@ -12,7 +12,7 @@ from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 # names of other values of a split in metrics.json
 TAKEN = (
     *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
-    *("f1", "recall", "confusion", "reviews"),
+    *("f1", "recall", "confusion", "count"),
 )
 
 

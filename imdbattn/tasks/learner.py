@@ -36,7 +36,7 @@ class SplitScores(ABC):
     items_N: Tensor  # indices in the split, ascending
 
     @property
-    def answers(self) -> int:
+    def count(self) -> int:
         """Returns the number of answers that the scores are means of: one for each item."""
         return len(self.items_N)
 

@@ -48,11 +48,11 @@ def build_classifier(
         as_tensor(glove.vectors), shift_D, scale_D, tuned_R, model.embedding.mixout
     )
     context = {}
-    if phrases or model.reader:
+    if phrases or model.mixer:
         from imdbattn.nn.beyond.context import Context
 
-        reader = make(model.reader, "model.reader", nn.Module)
-        context["context"] = partial(Context, phrases=phrases, reader=reader)
+        mixer = make(model.mixer, "model.mixer", nn.Module)
+        context["context"] = partial(Context, phrases=phrases, mixer=mixer)
     return make_net(model, embedding, classes, **context)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
 
 # of `model`, that `init` must share
-ENCODER = ("embedding", "reader", "net.width", "net.positions", "net.layers", "net.layer")
+ENCODER = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "net.layer")
 UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 

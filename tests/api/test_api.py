@@ -157,8 +157,8 @@ def test_evaluate_takes_texts_and_labels(model):
     assert dict(model.evaluate(texts, np.array([1, 0] * 20)))["accuracy"] == named.accuracy
     right = np.mean(model.predict(texts).labels == np.array(["pos", "neg"] * 20))
     assert named.accuracy == pytest.approx(right)
-    assert (named.reviews, named.test_set) == (40, "40 given texts")
-    assert model.evaluate("a great film", "pos").reviews == 1
+    assert (named.count, named.test_set) == (40, "40 given texts")
+    assert model.evaluate("a great film", "pos").count == 1
 
 
 def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(

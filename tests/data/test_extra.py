@@ -148,7 +148,7 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     monkeypatch.setattr(ReviewClassifier, "training_step", recorded)
     metrics = fit(student(), tmp_path / "run")
     assert seen == dict(enumerate(corpus.targets_NC.argmax(1).tolist()))
-    assert (metrics["train_reviews"], metrics["extra_texts"]) == (len(seen), 60)
+    assert (metrics["train_count"], metrics["extra_texts"]) == (len(seen), 60)
 
 
 def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(

@@ -54,7 +54,7 @@ def test_a_data_set_of_the_hub_trains_with_its_own_splits_and_names(settings, sm
     cfg = settings(*small, "model=mean", "trainer.max_epochs=1", *words, *columns)
     metrics = fit(cfg, tmp_path / "run")
     assert metrics["labels"] == ["neg", "pos"]
-    assert metrics["val_reviews"] == 20
+    assert metrics["val_count"] == 20
     assert "hub: somebody/reviews" in (tmp_path / "run" / "config.yaml").read_text()
 
 

@@ -155,7 +155,7 @@ def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path)
     # not its comparison, which takes seconds
     run_page(shell, text, tmp_path / "mypkg" / "sources.py", own, commands=3)
     metrics = json.loads((tmp_path / "runs" / "tweets" / "metrics.json").read_text())
-    assert (metrics["labels"], metrics["test_reviews"]) == (["glad", "sad"], 20)
+    assert (metrics["labels"], metrics["test_count"]) == (["glad", "sad"], 20)
 
 
 def test_pairs_of_ones_own_train_with_the_commands_of_the_page(shell, tmp_path):

@@ -129,7 +129,7 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_
         for seed in (1, 2):
             write_run(tmp_path / f"{model}{seed}", model, seed, accuracy + 0.01 * seed)
     found, ordinary = quick(folded), quick(tmp_path)
-    assert (found["reviews"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
+    assert (found["count"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
     assert found["test_set"] == "small: 4 folds in blocks"
     assert not found["skipped"]
     assert found["pairs"] == ordinary["pairs"]

@@ -43,7 +43,7 @@ def test_predictions_agree_with_the_metrics_and_with_the_reviews(trained, world,
     folder, metrics = trained("residual_pe")
     table, texts = (pq.read_table(folder / name) for name in SPLIT_FILES[split])
     label, predicted, row = (table[name].to_numpy() for name in ("label", "predicted", "row"))
-    assert len(row) == metrics[f"{prefix}_reviews"]
+    assert len(row) == metrics[f"{prefix}_count"]
     assert (label == predicted).mean() == pytest.approx(metrics[f"{prefix}_accuracy"])
     with (world / "reviews.csv").open(newline="") as file:
         source = list(csv.DictReader(file))

@@ -73,7 +73,7 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
     for split, prefix in (("", "test"), ("validation_", "val")):
         table = rows_of(folder / f"{split}predictions.parquet")
         texts = rows_of(folder / f"{split}reviews.parquet")
-        assert len(table) == len(texts) == metrics[f"{prefix}_reviews"]
+        assert len(table) == len(texts) == metrics[f"{prefix}_count"]
         assert [line["row"] for line in table] == [line["row"] for line in texts]
         for line, text in zip(table, texts, strict=True):
             assert line["label"] == line["references"][0]
@@ -149,7 +149,7 @@ def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
     folder, metrics = ran(kind)
     for split, name in (("test", "test"), ("validation", "val")):
         found = scored(folder, f"split={split}")
-        for value in ("accuracy", "reviews", "bleu"):
+        for value in ("accuracy", "count", "bleu"):
             assert found.get(value) == metrics.get(f"{name}_{value}"), value
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
         (file,) = (folder / "evaluations").glob(f"{split}-*.parquet")

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 import imdbattn
 from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
-from imdbattn.launch.resumed_settings import resumed
+from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.pages import PAGE_POLICY
 from imdbattn.report.prediction_page import page
@@ -126,7 +126,7 @@ def test_an_interpolation_in_a_run_folder_is_refused_by_whatever_reads_it(
     for read in (
         lambda: evaluate_run(settings(f"run={folder}", config="evaluate")),
         lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
-        lambda: resumed(composed(f"resume={folder}"), [f"resume={folder}"], folder),
+        lambda: resumed_settings(composed(f"resume={folder}"), [f"resume={folder}"], folder),
         lambda: imdbattn.compare(folder),
     ):
         with pytest.raises(UserError, match="contains an interpolation") as error:

@@ -135,7 +135,7 @@ def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
         words = [f"run={folder}", f"split={split}", "trainer=cpu"]
         found = evaluate_run(settings(*words, config="evaluate"))
         assert found["accuracy"] == metrics[f"{name}_accuracy"]
-        assert found["reviews"] == metrics[f"{name}_reviews"]
+        assert found["count"] == metrics[f"{name}_count"]
         assert found["loss"] == pytest.approx(metrics[f"{name}_loss"], abs=1e-6)
         assert list((folder / "evaluations").glob(f"{split}-*.json"))
 
@@ -175,7 +175,7 @@ def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path):
     """Comparisons would take them for those of the whole split."""
     part = "trainer.limit_test_batches=1", "data.eval_batch_tokens=64"
     metrics = fit(settings(*small, "model=mean", "trainer.max_epochs=1", *part), tmp_path)
-    assert metrics["test_reviews"] < 20
+    assert metrics["test_count"] < 20
     assert (tmp_path / "debug.json").exists()
     assert not (tmp_path / "metrics.json").exists()
 

@@ -83,7 +83,7 @@ def test_only_validation_is_scored(pretrained):
         if key.startswith("test_") and key not in ("test_set", "test_fingerprint")
     ]
     said = pq.read_table(folder / "validation_predictions.parquet").to_pydict()
-    assert sum(said["masked"]) == metrics["val_reviews"]
+    assert sum(said["masked"]) == metrics["val_count"]
     assert np.isclose(sum(said["losses"]) / sum(said["masked"]), metrics["val_loss"], rtol=1e-5)
 
 
@@ -93,7 +93,7 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     corpus = prepare_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
-    parts = ("embedding.", "resize.", "context.reader.", "layers.")
+    parts = ("embedding.", "resize.", "context.mixer.", "layers.")
     shared = [name for name in own if name.startswith(parts)]
     assert len(shared) > 10
     for name in shared:

@@ -106,7 +106,7 @@ def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
 def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     found, metrics, page = published
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
-    right, reviews = counts["neg", "neg"] + counts["pos", "pos"], metrics["test_reviews"]
+    right, reviews = counts["neg", "neg"] + counts["pos", "pos"], metrics["test_count"]
     assert sum(counts.values()) == reviews
     assert right == round(metrics["test_accuracy"] * reviews)
     shown = table(found, "test/predictions")

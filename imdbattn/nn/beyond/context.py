@@ -145,18 +145,18 @@ def count_phrases(
 
 
 class Context(nn.Module):
-    """Adds a linear map of the log-count ratios of the phrases to the words, which then a reader
+    """Adds a linear map of the log-count ratios of the phrases to the words, which then a mixer
     reads: a Convolution, or nn.beyond.recurrent.BidirectionalGRU.
 
-    phrases: None to omit them. reader: called with the width; None to omit it.
+    phrases: None to omit them. mixer: called with the width; None to omit it.
     """
 
-    def __init__(self, width: int, phrases: Phrases | None = None, reader: Make | None = None):
+    def __init__(self, width: int, phrases: Phrases | None = None, mixer: Make | None = None):
         super().__init__()
         self.phrases = phrases
         if phrases is not None:
             self.ratios = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
-        self.reader = reader(width) if reader else None
+        self.mixer = mixer(width) if mixer else None
 
     def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: for phrases, their ratios_BTF in training, else tokens_BT
@@ -168,7 +168,7 @@ class Context(nn.Module):
                 phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
                 ratios_BTF = self.phrases.ratios(phrases_BTO)
             x_BTD = x_BTD + self.ratios(ratios_BTF)
-        return x_BTD if self.reader is None else self.reader(x_BTD, mask)
+        return x_BTD if self.mixer is None else self.mixer(x_BTD, mask)
 
 
 class Convolution(nn.Module):

@@ -51,14 +51,14 @@ class MaskedWordScores(SplitScores):
     losses_N: Tensor
 
     @property
-    def answers(self) -> int:
+    def count(self) -> int:
         """Returns the masked words of all reviews."""
         return int(self.masked_N.sum())
 
     def values(self) -> dict[str, float]:
         """Returns the means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
-        return {name: value.item() / max(self.answers, 1) for name, value in sums.items()}
+        return {name: value.item() / max(self.count, 1) for name, value in sums.items()}
 
     def columns(self) -> dict[str, object]:
         """Returns the columns of validation_predictions.parquet."""

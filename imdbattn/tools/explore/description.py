@@ -55,7 +55,7 @@ def described(net: Any) -> dict[str, Any]:
     """
     kind(net)
     if net.context is not None:
-        kind(net.context.phrases or net.context.reader)
+        kind(net.context.phrases or net.context.mixer)
     positions = net.positions
     about: dict[str, Any] = {"kind": kind(positions)}
     if isinstance(positions, Sinusoidal):
