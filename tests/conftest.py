@@ -21,19 +21,19 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.exports import settings as export
+from imdbattn.exports.settings import Export
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.report import settings as comparison
-from imdbattn.settings import command_settings as runs
-from imdbattn.settings import schema
+from imdbattn.report.settings import Compare
+from imdbattn.settings.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import conf_dir
+from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import validate
-from imdbattn.tools.explore import settings as explore
-from imdbattn.tools.faithfulness import settings as faithfulness
-from imdbattn.tools.search import settings as search
-from imdbattn.tracking import settings as tracking
+from imdbattn.tools.explore.settings import Explore
+from imdbattn.tools.faithfulness.settings import Faithfulness
+from imdbattn.tools.search.settings import Search
+from imdbattn.tracking.settings import Dashboard
 from tests.commands import Done, run_here, run_process
 from tests.processes import ENVIRONMENT, environment
 from tests.world import write_world
@@ -47,16 +47,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy machine")
 
-COMMANDS = {
-    "evaluate": runs.Evaluate,
-    "predict": runs.Predict,
-    "export": export.Export,
-    "compare": comparison.Compare,
-    "faithfulness": faithfulness.Faithfulness,
-    "explore": explore.Explore,
-    "dashboard": tracking.Dashboard,
-    "search": search.Search,
-}
+# The settings of all commands but train, by the name of the command in their class
+CLASSES = (Evaluate, Predict, Export, Compare, Faithfulness, Explore, Dashboard, Search)
+COMMANDS = {kind.__name__.lower(): kind for kind in CLASSES}
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # How a rung learns the small data, where tests need a model that has; of any other they only need a
 # run. An epoch of layers takes three times as long as one without, so these learn faster.
@@ -156,8 +149,8 @@ def composed():
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
     validated.
 
-    Hydra composes once for the same files of conf/, which takes a tenth of a second; values are
-    then set as Hydra sets them. tests/settings/test_composes.py compares.
+    Hydra composes the files of conf/ in a tenth of a second, so it does that once for the same
+    files, and values are set here: tests/settings/test_composes.py compares with Hydra.
     """
 
     @cache
@@ -184,9 +177,7 @@ def settings(composed):
 
     def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
-        return (
-            validate(values) if config == "train" else schema.validate_as(COMMANDS[config], values)
-        )
+        return validate(values) if config == "train" else validate_as(COMMANDS[config], values)
 
     return get
 
@@ -215,12 +206,10 @@ def shell(tmp_path_factory):
         input: str = "",
         real: bool = False,
     ) -> Done:
-        folder = cwd or tmp_path_factory.mktemp("cwd")
+        folder, variables = cwd or tmp_path_factory.mktemp("cwd"), environment(env)
         if not real:
-            return run_here(command, arguments, folder, environment(env), input)
-        return run_process(
-            ["-m", f"imdbattn.{command}", *arguments], folder, environment(env), input
-        )
+            return run_here(command, arguments, folder, variables, input)
+        return run_process(["-m", f"imdbattn.{command}", *arguments], folder, variables, input)
 
     return run
 
@@ -240,10 +229,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
     def train(rung: str, *overrides: str) -> Path:
         if rung == "pretrained" and "task=masked_words" not in overrides:
-            overrides = (
-                f"init={train(rung, 'task=masked_words', 'trainer.max_epochs=2')}",
-                *overrides,
-            )
+            first = train(rung, "task=masked_words", "trainer.max_epochs=2")
+            overrides = (f"init={first}", *overrides)
         if rung == "distilled":
             overrides = (f"data.extra={world}/labelled.csv", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
@@ -264,9 +251,8 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
             copies[original] = tmp_path_factory.mktemp(rung)
             shutil.copytree(original, copies[original], dirs_exist_ok=True)
             config = copies[original] / "config.yaml"
-            config.write_text(
-                re.sub(r"(?m)^  cache_dir: .*", f"  cache_dir: {data_cache}", config.read_text())
-            )
+            own = re.sub(r"(?m)^  cache_dir: .*", f"  cache_dir: {data_cache}", config.read_text())
+            config.write_text(own)
         return copies[original], json.loads((original / "metrics.json").read_text())
 
     return get
