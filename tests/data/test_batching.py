@@ -23,6 +23,7 @@ from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import validate
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
+REVIEWS = st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8)
 
 
 def plan(lengths, epoch=0, **more):
@@ -36,10 +37,8 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
     sampler, batches = plan(lengths, epoch, budget=budget)
     assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
     assert len(batches) == len(sampler)
-    assert all(
-        len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
-        for _, index in batches
-    )
+    for _, index in batches:
+        assert len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
 
 
 @pytest.mark.parametrize("pool", [None, 32])
@@ -98,9 +97,8 @@ def head_and_tail(length: int, max_tokens: int | None, start_share: float) -> li
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     def kept(seed: int) -> torch.Tensor:
-        batch = ragged([list(range(3, 103))] * 400).batch(
-            torch.arange(400), word_dropout=0.3, seed=seed
-        )
+        whole = ragged([list(range(3, 103))] * 400)
+        batch = whole.batch(torch.arange(400), word_dropout=0.3, seed=seed)
         return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
 
     one, other = kept(1), kept(2)
@@ -111,11 +109,7 @@ def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     torch.testing.assert_close(one.mean(0), torch.full((100,), 0.7), atol=0.1, rtol=0)
 
 
-@given(
-    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8),
-    st.floats(0, 0.95),
-    st.integers(0, 99),
-)
+@given(REVIEWS, st.floats(0, 0.95), st.integers(0, 99))
 def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
     batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):
@@ -127,7 +121,7 @@ def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed
 
 
 @given(
-    st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8),
+    REVIEWS,
     st.none() | st.integers(1, 40),
     st.sampled_from([0.0, 1.0]) | st.floats(0, 1),
     st.sampled_from([0.0, 0.3, 0.8]),
@@ -140,12 +134,8 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
 ):
     """Also for a word after the gap of a truncated review; the first word has none before it."""
     order = torch.arange(len(reviews)).flip(0)
-    options = {
-        "max_tokens": max_tokens,
-        "start_share": start_share,
-        "word_dropout": share,
-        "pad_to": multiple,
-    }
+    options = {"max_tokens": max_tokens, "start_share": start_share}
+    options |= {"word_dropout": share, "pad_to": multiple}
     batch = with_words_before(ragged(reviews), before + 1).batch(order, seed=7, **options)
     plain = ragged(reviews).batch(order, seed=7, **options)
     assert all(getattr(batch, name).equal(getattr(plain, name)) for name in plain._fields[:-1])
@@ -178,12 +168,7 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
     plans = [Plan(5, order[:first]), Plan(9, order[first:])]
     plans = [plan for plan in plans if len(plan.items_B)]
     for widths in ((), (16, 30)):
-        options = {
-            "max_tokens": 20,
-            "word_dropout": share,
-            "pad_to": 4,
-            "padded_lengths": widths,
-        }
+        options = {"max_tokens": 20, "word_dropout": share, "pad_to": 4, "padded_lengths": widths}
         maker = BatchMaker(split, BatchOptions(**options), 0, 2)
         for plan, together in zip(plans, maker.make(plans), strict=True):
             (alone,) = maker.make([plan])

@@ -42,9 +42,8 @@ def student(settings, small, world):
     """student(overrides..., extra=table): the settings of a run of `distilled`."""
 
     def get(*overrides, extra=f"{world}/labelled.csv"):
-        return settings(
-            *small, "model=distilled", f"data.extra={extra}", "trainer.max_epochs=1", *overrides
-        )
+        own = ["model=distilled", f"data.extra={extra}", "trainer.max_epochs=1"]
+        return settings(*small, *own, *overrides)
 
     return get
 
@@ -66,9 +65,7 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     expected_RUC = []
     for rung in ("mean", "residual"):
         labels, _ = label_texts(settings(f"run={runs / rung}", config="predict"), texts)
-        expected_RUC.append(
-            [[one.probabilities["neg"], one.probabilities["pos"]] for one in labels]
-        )
+        expected_RUC.append([[*map(one.probabilities.get, ("neg", "pos"))] for one in labels])
     corpus = ReviewData.read(student(extra=table))
     found_UC = corpus.targets_NC[-60:]
     np.testing.assert_allclose(found_UC, np.mean(expected_RUC, 0), atol=1e-6)
@@ -85,13 +82,10 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(
     caplog.set_level("INFO")
     # however it is spaced
     rows = [f"  {text.replace(' ', '   ', 1)} ,pos\n" for text in held_out(settings, small)]
-    (tmp_path / "more.csv").write_text(
-        "text,label\na lovely film,pos\n" + "".join(rows) + "a dull film,neg\n"
-    )
-    plain, more = (
-        ReviewData.read(settings(*small)),
-        ReviewData.read(student(extra=tmp_path / "more.csv")),
-    )
+    lines = ["text,label\n", "a lovely film,pos\n", *rows, "a dull film,neg\n"]
+    (tmp_path / "more.csv").write_text("".join(lines))
+    plain = ReviewData.read(settings(*small))
+    more = ReviewData.read(student(extra=tmp_path / "more.csv"))
     assert f"2 training texts; omitted {len(rows)} in validation or test" in caplog.text
     assert more.targets_NC[-2:].tolist() == [[0, 1], [1, 0]]
     for split in ("train", "validation", "test"):

@@ -83,15 +83,12 @@ def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
 
 def test_splits_of_the_source_are_used_and_others_are_cut(package, data_settings, small):
     texts = find_source(data_settings(*words_for(small, "dated"))).load()
-    assert {name: part.texts for name, part in texts.splits.items()} == {
-        "train": ["a film", "a bad film"],
-        "validation": ["a film"],
-        "test": ["a bad film"],
-    }
+    film, bad = "a film", "a bad film"
+    found = {name: part.texts for name, part in texts.splits.items()}
+    assert found == {"train": [film, bad], "validation": [film], "test": [bad]}
     assert texts.label_names == ["neg", "pos"]
-    assert list(find_source(data_settings(*words_for(small, "Films", count=9))).load().splits) == [
-        ""
-    ]
+    whole = find_source(data_settings(*words_for(small, "Films", count=9))).load()
+    assert list(whole.splits) == [""]
     named = find_source(data_settings(*words_for(small, "dated"), "data.label_names=[pos,neg]"))
     assert named.load().splits["train"].labels.tolist() == [0, 1]
 

@@ -98,10 +98,8 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
         assert not batch.target_BT[place_in_batch, t:].any()
     assert batch.items_B.tolist() == index
     assert torch.equal(batch.lengths_B, batch.source_lengths_B + batch.target_lengths_B)
-    assert (batch.global_count, batch.global_symbols) == (
-        len(index),
-        int(batch.target_lengths_B.sum()),
-    )
+    assert batch.global_count == len(index)
+    assert batch.global_symbols == int(batch.target_lengths_B.sum())
     assert {tensor.dtype for tensor in batch[:6]} == {torch.int64}
     lengths = set(batch.source_lengths_B.tolist())
     assert batch.has_padding == (len(lengths) > 1), "without lengths a model would read padding"

@@ -40,9 +40,8 @@ def test_without_positions_or_neighbors_shuffling_changes_nothing(settings, rung
     @examples(max_examples=8)
     def holds(review, random):
         shuffled = random.sample(review, len(review))
-        torch.testing.assert_close(
-            score(model, shuffled), score(model, review), atol=1e-5, rtol=1e-4
-        )
+        found, expected = score(model, shuffled), score(model, review)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
     holds()
 
@@ -58,9 +57,7 @@ def test_sinusoids_equal_the_formula_of_the_exercise():
     table = sinusoids(50, 7).double()
     for i in (0, 1, 17, 49):
         for h in range(7):
-            angle = torch.tensor(
-                i / 10000 ** ((h if h % 2 == 0 else h - 1) / 7), dtype=torch.float64
-            )
+            angle = torch.tensor(i / 10000 ** ((h - h % 2) / 7), dtype=torch.float64)
             expected = angle.sin() if h % 2 == 0 else angle.cos()
             torch.testing.assert_close(table[i, h], expected, atol=1e-6, rtol=0)
 
@@ -96,9 +93,8 @@ def test_clipped_distances_add_the_number_of_their_distance(positions):
     found_HTT = added(distances, positions)
     for i, query in enumerate(positions):
         for j, key in enumerate(positions):
-            assert found_HTT[:, i, j].equal(
-                distances.bias_RH[max(-3, min(3, key - query)) + 3].detach()
-            )
+            row = max(-3, min(3, key - query)) + 3
+            assert found_HTT[:, i, j].equal(distances.bias_RH[row].detach())
 
 
 @given(
@@ -112,10 +108,8 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
     """With the angles of the paper; the last dimension of odd heads is not rotated."""
     torch.manual_seed(seed)
     width, heads = shape
-    f, x_BTD = (
-        RotaryAttention(width, heads=heads).double(),
-        torch.randn(2, 5, width, dtype=torch.float64),
-    )
+    f = RotaryAttention(width, heads=heads).double()
+    x_BTD = torch.randn(2, 5, width, dtype=torch.float64)
     at, size = torch.tensor([[-1, 0, 1, 7, 30], [0, 2, 3, 4, 5]]), width // heads
     near, far = (
         f.project(x_BTD, Mask(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further)
@@ -125,9 +119,8 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
     plain_BHTd = SelfAttention.project(f, x_BTD, Mask.of(torch.ones(2, 5).bool()))[0]
     for m in range(size // 2):
         pair = torch.view_as_complex(plain_BHTd[..., 2 * m : 2 * m + 2].contiguous())
-        turned = torch.polar(
-            torch.ones(2, 1, 5).double(), (at * 10000 ** (-2 * m / size))[:, None].double()
-        )
+        angle_B1T = (at * 10000 ** (-2 * m / size))[:, None].double()
+        turned = torch.polar(torch.ones(2, 1, 5).double(), angle_B1T)
         expected = torch.view_as_real(pair * turned)
         torch.testing.assert_close(near[0][..., 2 * m : 2 * m + 2], expected, atol=1e-4, rtol=0)
     assert near[0][..., size - size % 2 :].equal(plain_BHTd[..., size - size % 2 :])

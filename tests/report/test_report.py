@@ -97,15 +97,9 @@ def test_several_sets_have_folders_and_an_index(undrawn, tmp_path):
     sets = [made_up(), made_up(("mean", "base")) | {"fingerprint": "../up", "test_set": "<large>"}]
     index = write_reports(list(map(report_of, sets)), tmp_path)
     folders = ["test-fc45bb824bf15091", "test-up"]
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "comparison.html",
-        "comparison.md",
-        "figures",
-        *folders,
-    }
-    assert not list((tmp_path / "figures").iterdir()), (
-        "those of the single comparison would be taken for all"
-    )
+    names = {"comparison.html", "comparison.md", "figures", *folders}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert not list((tmp_path / "figures").iterdir()), "those of one would be taken for all"
     links = [value for name, value in Page(index.read_text()).attributes if name == "href"]
     assert links == [f"{name}/comparison.html" for name in folders]
 

@@ -48,9 +48,8 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     assert found.label == expected.label
     assert found.probability == expected.probability
     assert found.probabilities == dict(expected.prediction.probabilities)
-    assert [(word["start"], word["end"], word["share"]) for word in found.words] == [
-        *expected.prediction.words
-    ]
+    words = [(word["start"], word["end"], word["share"]) for word in found.words]
+    assert words == [*expected.prediction.words]
     own = expected.attention.numbered()
     has_pooling = expected.attention.pooling is not None  # not the mean
     names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling

@@ -115,9 +115,8 @@ def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
     change_B = change_from_zero(net, batch, predicted(net, batch))
-    torch.testing.assert_close(
-        score("integrated_gradients", net, batch).sum(1), change_B, rtol=0.0201, atol=1e-5
-    )
+    sum_B = score("integrated_gradients", net, batch).sum(1)
+    torch.testing.assert_close(sum_B, change_B, rtol=0.0201, atol=1e-5)
     assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
 
 
@@ -125,37 +124,28 @@ def test_norms_with_the_skip_connection_add_the_word_itself(settings):
     net = nets.net(settings, "residual", "model.net.layer.heads=2")
     batch = nets.batch(net, [REVIEWS[0]])
     first = scores.observe(net, batch)[0]
-    vectors_QKD = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0]).flatten(
-        2
-    )
-    vectors_QKD = vectors_QKD + torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
-    norms_QK = vectors_QKD.norm(dim=-1)
-    torch.testing.assert_close(
-        scores.norms(first, skips=True)[0], norms_QK / norms_QK.sum(1, keepdim=True)
-    )
+    vectors_QKHV = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0])
+    own_QKD = torch.eye(len(vectors_QKHV))[..., None] * first.x_BKD[0]
+    norms_QK = (vectors_QKHV.flatten(2) + own_QKD).norm(dim=-1)
+    shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
+    torch.testing.assert_close(scores.norms(first, skips=True)[0], shares_QK)
 
 
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
     net = nets.net(settings, "residual")
     batch = nets.batch(net, [REVIEWS[0]])
     observed = scores.observe(net, batch)[0]
-    moved_K = []
+    layer, moved = net.layers[0], []
+    whole_D = layer(observed.x_BKD, observed.mask)[0, 2]
     for word in range(5):
-        hook = net.layers[0].f.value.register_forward_hook(
+        with layer.f.value.register_forward_hook(
             lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
-        )
-        changed_1KD = net.layers[0](observed.x_BKD, observed.mask)
-        hook.remove()
-        moved_K.append(
-            1
-            - F.cosine_similarity(
-                changed_1KD[0, 2], net.layers[0](observed.x_BKD, observed.mask)[0, 2], dim=0
-            )
-        )
-    moved_K = torch.stack(moved_K)
-    torch.testing.assert_close(
-        scores.zeroed(observed)[0, 2], moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5
-    )
+        ):
+            changed_D = layer(observed.x_BKD, observed.mask)[0, 2]
+        moved.append(1 - F.cosine_similarity(changed_D, whole_D, dim=0))
+    moved_K = torch.stack(moved)
+    found_K = scores.zeroed(observed)[0, 2]
+    torch.testing.assert_close(found_K, moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5)
 
 
 def test_weights_are_randomized_from_the_output_downwards(settings):
@@ -183,9 +173,8 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
         without = with_positions(without, lambda x, left=left: x[:, left])
         without = without._replace(lengths_B=torch.tensor([len(left)]))
         with torch.no_grad():
-            change = log_odds(net(batch), label_B)[review] - log_odds(
-                net(without), label_B[review, None]
-            )
+            whole_B = log_odds(net(batch), label_B)
+            change = whole_B[review] - log_odds(net(without), label_B[review, None])
         assert scores_BT[review, word].item() == pytest.approx(change.item(), abs=1e-5)
 
 
@@ -212,17 +201,13 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
 def test_normalized_aopc_is_1_for_the_best_order_of_a_linear_bag_and_0_for_its_reverse(settings):
     net = nets.net(settings, "mean", classes=2)
     for seed in range(4):
-        batch = nets.batch(
-            net, [np.random.default_rng(seed).permutation(np.arange(3, 60))[:8].tolist()]
-        )
-        low_B, high_B = extremes(net, batch, (1 / 8,), 1).values()
+        review = np.random.default_rng(seed).permutation(np.arange(3, 60))[:8]
+        batch = nets.batch(net, [review.tolist()])
+        low, high = (end_B.item() for end_B in extremes(net, batch, (1 / 8,), 1).values())
         gradients = score("gradient", net, batch)
-        best, worst = (
-            erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item()
-            for sign in (1, -1)
-        )
-        assert (best - low_B.item()) / (high_B - low_B).item() == pytest.approx(1, abs=1e-5)
-        assert (worst - low_B.item()) / (high_B - low_B).item() == pytest.approx(0, abs=1e-5)
+        for sign, expected in ((1, 1), (-1, 0)):
+            found = erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item()
+            assert (found - low) / (high - low) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("rung", ["mean", slow("residual_pe")])
@@ -250,9 +235,8 @@ def test_the_true_words_of_the_order_probe_are_not_and_its_verb(number):
     for text, front in zip(pair(number), ("would", "did"), strict=True):
         words = text.split()
         ids = {word: 3 + place for place, word in enumerate(dict.fromkeys(words))}
-        batch = nets.batch(
-            SimpleNamespace(context=None), [[ids[word] for word in words], [ids["did"]]]
-        )
+        reviews = [[ids[word] for word in words], [ids["did"]]]
+        batch = nets.batch(SimpleNamespace(context=None), reviews)
         chosen = [words[place] for place in true_words(batch, ids["not"])[0].nonzero()[:, 0]]
         assert chosen == ["not", words[words.index("not") + 1]]
         assert words[words.index("not") - 1] == front
@@ -277,9 +261,8 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
     for name in applicable(net):
         scores_BT = score(name, net, batch)
         assert (scores_BT == 0).all()
-        assert all(
-            (lost_BS == 0).all() for lost_BS in erase(net, batch, ranks(scores_BT, batch), SHARES)
-        )
+        lost = erase(net, batch, ranks(scores_BT, batch), SHARES)
+        assert all((lost_BS == 0).all() for lost_BS in lost)
 
 
 def test_few_reviews_and_undefined_values_do_not_show_a_difference():
