@@ -9,7 +9,7 @@ import json
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,7 @@ BATCH_POSITIONS = 8_192  # of a batch
 # name -> an element for each review of a batch
 Columns = dict[str, Tensor | Sequence[object]]
 # a user's function: texts -> scores of the words of each
-OwnScore = partial[Sequence[Sequence[float]]]
+CustomScore = partial[Sequence[Sequence[float]]]
 
 
 def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[Summary]:
@@ -57,12 +57,12 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     """
     use_onednn()
     keep_memory()
-    own = own_scores(cfg)
+    custom = custom_scores(cfg)
     runs, skipped = find_runs(folders)
     subjects = []
     for run in runs:
         try:
-            subjects.append(Subject(run, out, cfg, own))
+            subjects.append(Subject(run, out, cfg, custom))
         except (UserError, OSError) as error:  # such as data that are not on this machine
             skipped.append(as_skipped(run.folder, error))
     if not subjects:
@@ -70,14 +70,14 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
             f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
     out.mkdir(parents=True, exist_ok=True)
-    total = sum(subject.reviews for subject in subjects)
+    steps = [(subject, measurement) for subject in subjects for measurement in subject.measurements]
+    total = sum(len(measurement.chosen_N) for _, measurement in steps)
     bar = tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0)
     with bar, torch.no_grad():
-        for subject in subjects:
+        for subject, measurement in steps:
             title = f"{subject.run.model} seed {subject.run.metrics['seed']}"
-            for measurement in subject.measurements:
-                bar.set_description(f"{title}, {measurement.name}", refresh=False)
-                subject.measure(measurement, bar.update)
+            bar.set_description(f"{title}, {measurement.name}", refresh=False)
+            subject.measure(measurement, bar.update)
     summaries = []
     for group in grouped(subjects, lambda subject: subject.fingerprint):
         measured = [(subject.run, subject.tables()) for subject in group]
@@ -85,27 +85,27 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     return summaries
 
 
-def own_scores(cfg: Faithfulness) -> dict[str, OwnScore]:
+def custom_scores(cfg: Faithfulness) -> dict[str, CustomScore]:
     """Returns the user's functions among the scores, by their `_target_`.
 
     Raises UserError for an unknown name, or a function that cannot be imported.
     """
-    own: dict[str, OwnScore] = {}
+    custom: dict[str, CustomScore] = {}
     for score in cfg.scores:
         if not isinstance(score, str):
             function = load(score.target, "scores._target_")
-            own[score.target] = partial(function, **(score.model_extra or {}))
+            custom[score.target] = partial(function, **(score.model_extra or {}))
         elif score not in scores.WORD_SCORES:
             raise UserError(f"scores: {score} is none of {', '.join(scores.WORD_SCORES)}")
-    return own
+    return custom
 
 
 class Measurement(NamedTuple):
-    """A measurement of reviews of a source."""
+    """A measurement of reviews of a split, or of originals of pairs."""
 
     name: str
     options: Mapping[str, object]  # what its numbers depend on in addition to the run
-    source: BatchMaker
+    maker: BatchMaker
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], Columns]  # called with each batch
 
@@ -125,32 +125,35 @@ class Subject:
     are damaged or have changed.
     """
 
-    def __init__(self, run: FinishedRun, out: Path, cfg: Faithfulness, own: Mapping[str, OwnScore]):
+    def __init__(
+        self, run: FinishedRun, out: Path, cfg: Faithfulness, custom: Mapping[str, CustomScore]
+    ):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
         self.run = run
         self.cfg = cfg
-        self.own = own
+        self.custom = custom
         opened = Run(run.folder, cfg.trust)
         checkpoint = opened.checkpoint
         self.digest = sha256_of(checkpoint)[:8]  # of the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
-        self.settings = with_changes(settings_of(opened), cfg.data.model_dump())
-        self.corpus = prepare_reviews(self.settings.data)  # type: ignore[arg-type]
-        check_fingerprint(run.folder, cfg.split, self.corpus)
-        self.fingerprint = self.corpus.fingerprints[cfg.split]
-        self.predictor = ReviewPredictor.load(self.settings, opened.trained, self.corpus.glove)
+        settings = with_changes(settings_of(opened), cfg.data.model_dump())
+        corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
+        check_fingerprint(run.folder, cfg.split, corpus)
+        self.fingerprint = corpus.fingerprints[cfg.split]
+        self.texts_file = corpus.texts(cfg.split)
+        self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        self.batches = self.predictor.batch_maker_of_split(self.corpus.splits[cfg.split])
-        order_N = np.random.default_rng(cfg.seed).permutation(len(self.corpus.splits[cfg.split]))
-        self.chosen_N = order_N[: cfg.reviews]
-        scores.observe(self.net, self.batches.of_items(self.chosen_N[:1]))  # raises UserError
-        is_probe = self.corpus.source_kind == "order_probe"
-        words = self.corpus.glove.words if is_probe else []
+        split = corpus.splits[cfg.split]
+        self.maker = self.predictor.batch_maker_of_split(split)
+        self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(split))[: cfg.reviews]
+        scores.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
+        is_probe = corpus.source_kind == "order_probe"
+        words = corpus.glove.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
         self.pairs: list[Pair] = []
@@ -160,90 +163,81 @@ class Subject:
     @cached_property
     def texts(self) -> list[str]:
         """The texts of all reviews of the split."""
-        return read_texts(self.corpus.texts(self.cfg.split))
-
-    @property
-    def reviews(self) -> int:
-        """The number of reviews of all measurements."""
-        return sum(len(measurement.chosen_N) for measurement in self.measurements)
+        return read_texts(self.texts_file)
 
     @cached_property
     def measurements(self) -> list[Measurement]:
         """Those that apply to the run, in the order in which they are measured."""
         cfg = self.cfg
-        common = {"split": cfg.split, "seed": cfg.seed}
         names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
-        limits = dict.fromkeys((*names, *self.own), cfg.reviews)  # also of pairs
-        costly = limits.keys() & {*scores.COSTLY, *self.own}
-        limits |= dict.fromkeys(costly, min(cfg.costly_reviews, cfg.reviews))
+        limits = dict.fromkeys((*names, *self.custom), cfg.reviews)  # also of pairs
+        for name in limits.keys() & {*scores.COSTLY, *self.custom}:
+            limits[name] = min(cfg.costly_reviews, cfg.reviews)
         measurements: list[Measurement] = []
 
         def add(
-            name: str, own: Mapping[str, object], reviews: int, measure: Callable[[Batch], Columns]
+            name: str,
+            options: Mapping[str, object],
+            chosen_N: np.ndarray,
+            measure: Callable[[Batch], Columns],
+            maker: BatchMaker = self.maker,
         ) -> None:
-            chosen_N = self.chosen_N[:reviews]
-            measurements.append(
-                Measurement(name, {**common, **own}, self.batches, chosen_N, measure)
-            )
+            if len(chosen_N):
+                options = {"split": cfg.split, "seed": cfg.seed, **options}
+                measurements.append(Measurement(name, options, maker, chosen_N, measure))
 
         for name, reviews in limits.items():
             options: dict[str, object] = {"shares": cfg.shares}
-            if name in self.own:
-                options["keywords"] = self.own[name].keywords
-            add(name, options, reviews, partial(self.explained, name))
-        beam = cfg.search.beam
-        options = {"shares": cfg.shares, "beam": beam}
-        add("extremes", options, cfg.search.reviews, partial(self.extremes, beam))
-        stages = randomized(self.net, cfg.seed) if cfg.random_reviews else {}
+            if name in self.custom:
+                options["keywords"] = self.custom[name].keywords
+            add(name, options, self.chosen_N[:reviews], partial(self.explained, name))
+        options = {"shares": cfg.shares, "beam": cfg.search.beam}
+        add("extremes", options, self.chosen_N[: cfg.search.reviews], self.extremes)
         for name in names:
             if name != "random":
-                measure = partial(self.correlated, name, stages)
-                add(f"randomized-{name}", {}, cfg.random_reviews, measure)
+                measure = partial(self.correlated, name)
+                add(f"randomized-{name}", {}, self.chosen_N[: cfg.random_reviews], measure)
         if self.pairs:
-            measurements += self.measurements_of_pairs(limits, common)
-        return [measurement for measurement in measurements if len(measurement.chosen_N)]
-
-    def extremes(self, beam: int, batch: Batch) -> Columns:
-        """Returns the lowest and the highest AOPC that a search finds."""
-        return {**erasure.extremes(self.net, batch, self.cfg.shares, beam)}
-
-    def read_part(self, text: str) -> str:
-        """Returns the words that the model reads of a text, separated by spaces."""
-        words = self.predictor.words_read(text)
-        return " ".join(text[word.start : word.end] for word in words)
+            maker = self.predictor.batch_maker([pair.original for pair in self.pairs])
+            every_N = np.arange(len(self.pairs))
+            options = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
+            add("pairs", options, every_N, self.labeled_pairs, maker)
+            for name, number in limits.items():
+                measure = partial(self.found_edits, name)
+                add(f"human-{name}", options, every_N[:number], measure, maker)
+        return measurements
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
         """Returns the scores of the words (B, T) for the predicted label.
 
-        texts: the texts of all reviews of the source, which a user's function reads.
+        texts: the texts of all items, which a user's function reads.
         """
-        if name not in self.own:
+        if name not in self.custom:
             return scores.WORD_SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
-        read = [self.read_part(texts[item]) for item in batch.items_B.tolist()]
-        returned = self.own[name](read, lambda several: self.predictor.classify(several).numpy())
+        read = []
+        for item in batch.items_B.tolist():
+            words = self.predictor.words_read(texts[item])
+            read.append(" ".join(texts[item][word.start : word.end] for word in words))
+        returned = self.custom[name](read, lambda several: self.predictor.classify(several).numpy())
         scores_BT = torch.zeros(batch.tokens_BT.shape)
         lengths = batch.lengths_B.tolist()
-        for scores_T, text, values, words in zip(scores_BT, read, returned, lengths, strict=True):
-            if len(values) != words:
+        for scores_T, text, values, length in zip(scores_BT, read, returned, lengths, strict=True):
+            if len(values) != length:
                 raise UserError(
-                    f"scores: {name} returned {len(values)} scores for {words} words: {text[:80]}"
+                    f"scores: {name} returned {len(values)} scores for {length} words: {text[:80]}"
                 )
-            scores_T[:words] = torch.as_tensor(values)
+            scores_T[:length] = torch.as_tensor(values)
         return scores_BT
 
     def explained(self, name: str, batch: Batch) -> Columns:
         """Returns the scores of the words, and their evaluation by erasure and known rationales."""
-        scores_BT = self.score(name, batch, self.texts if name in self.own else ())
+        scores_BT = self.score(name, batch, self.texts if name in self.custom else ())
         label_B = scores.predicted(self.net, batch)
         ranks_BT = erasure.ranks(scores_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.cfg.shares)
-        lengths = batch.lengths_B.tolist()
         columns: Columns = {
             "right": label_B == batch.labels_B,
-            "scores": [
-                scores_T[:length].tolist()
-                for scores_T, length in zip(scores_BT, lengths, strict=True)
-            ],
+            "scores": [scores_T.tolist() for scores_T in of_words(scores_BT, batch)],
             "comprehensiveness": erased_BS,
             "sufficiency": kept_BS,
         }
@@ -252,39 +246,26 @@ class Subject:
             columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
         return columns
 
-    def correlated(self, name: str, stages: Mapping[str, Classifier], batch: Batch) -> Columns:
+    def extremes(self, batch: Batch) -> Columns:
+        """Returns the lowest and the highest AOPC that a search finds."""
+        return {**erasure.extremes(self.net, batch, self.cfg.shares, self.cfg.search.beam)}
+
+    @cached_property
+    def randomized_nets(self) -> dict[str, Classifier]:
+        return randomized(self.net, self.cfg.seed)
+
+    def correlated(self, name: str, batch: Batch) -> Columns:
         """Returns rank correlations with the scores of each randomized network, for the label that
         the trained one predicts.
         """
         label_B = scores.predicted(self.net, batch)
         score = scores.WORD_SCORES[name][1]
-        trained_BT = score(self.net, batch, label_B)
-        lengths = batch.lengths_B.tolist()
+        trained = of_words(score(self.net, batch, label_B), batch)
         columns: Columns = {}
-        for stage, net in stages.items():
-            other_BT = score(net, batch, label_B)
-            columns[stage] = [
-                spearman(own_T[:length], other_T[:length])
-                for own_T, other_T, length in zip(trained_BT, other_BT, lengths, strict=True)
-            ]
+        for stage, net in self.randomized_nets.items():
+            others = of_words(score(net, batch, label_B), batch)
+            columns[stage] = list(map(spearman, trained, others))
         return columns
-
-    def measurements_of_pairs(
-        self, limits: Mapping[str, int], options: Mapping[str, object]
-    ) -> Iterator[Measurement]:
-        """Yields measurements of the labels of pairs, and of how well scores find edited words.
-
-        limits: the number of pairs for each score.
-        """
-        pairs = self.pairs
-        every_N = np.arange(len(pairs))
-        batches = self.predictor.batch_maker([pair.original for pair in pairs])
-        digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]
-        options = {**options, "pairs": digest}
-        yield Measurement("pairs", options, batches, every_N, self.labeled_pairs)
-        for name, number in limits.items():
-            measure = partial(self.found_edits, name)
-            yield Measurement(f"human-{name}", options, batches, every_N[:number], measure)
 
     @cached_property
     def edits(self) -> list[list[bool]]:
@@ -330,17 +311,17 @@ class Subject:
         """Writes the file of a measurement, in the order of the reviews, unless it exists."""
         file = self.folder / measurement.file
         chosen_N = measurement.chosen_N
-        source = measurement.source
+        maker = measurement.maker
         if file.exists():
             progress(len(chosen_N))
             return
         torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.digest}".encode()))
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, places in EvalPlans(source.lengths_N()[chosen_N], BATCH_POSITIONS):
-            batch = source.of_items(chosen_N[places])
+        for _, places in EvalPlans(maker.lengths_N()[chosen_N], BATCH_POSITIONS):
+            batch = maker.of_items(chosen_N[places])
             measured += places.tolist()
-            columns["row"] += source.split.rows[batch.items_B.numpy()].tolist()
+            columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(places))
@@ -353,6 +334,12 @@ class Subject:
         for measurement in self.measurements:
             tables[measurement.name] = pq.read_table(self.folder / measurement.file)
         return tables
+
+
+def of_words(column_BT: Tensor, batch: Batch) -> list[Tensor]:
+    """Returns for each review what a column has for its words, without padding."""
+    lengths = batch.lengths_B.tolist()
+    return [column_T[:length] for column_T, length in zip(column_BT, lengths, strict=True)]
 
 
 def spearman(first_T: Tensor, second_T: Tensor) -> float:
