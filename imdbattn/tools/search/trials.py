@@ -78,8 +78,8 @@ def run_search(cfg: Search, folder: Path) -> None:
         write_atomically(folder / SEARCH_FILE, settings_file)
         study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
         try:
-            run_trials(study, cfg, space, settings, folder)
-            complete(study, cfg, folder)
+            Trials(study, cfg, space, settings, folder).run()
+            finish_search(study, cfg, folder)
         except BaseException:
             log.warning(
                 "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(shown)
@@ -188,136 +188,140 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
     )
 
 
-def run_trials(
-    study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
-) -> None:
-    """Runs trials until cfg.n_trials are finished or pruned, starting with those that an earlier
-    process left running. A trial whose run folder exists is resumed from its last checkpoint.
+class Trials:
+    """The trials of a search: runs in processes of their own, whose results are in `study`.
 
     settings: the settings that all trials share.
-
-    Raises UserError after FAILURES failed trials in a row.
     """
 
-    def trials(*states: TrialState) -> list[FrozenTrial]:
-        return study.get_trials(deepcopy=False, states=states)
+    def __init__(
+        self, study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
+    ):
+        self.study = study
+        self.cfg = cfg
+        self.space = space
+        self.settings = settings
+        self.folder = folder
+        self.started: dict[int, Trial] = {}  # by their numbers
+        self.pruned: set[int] = set()  # their numbers
+        self.failures = 0  # since the last trial that did not fail
 
-    waiting = [Trial(study, trial._trial_id) for trial in trials(TrialState.RUNNING)]
-    started: dict[int, Trial] = {}  # trials by their numbers
-    pruned: set[int] = set()
-    with SideBySide(gpus_for(settings), cfg.n_jobs) as runs:
-        while True:
-            while len(runs.running) < runs.limit:
-                done = len(trials(TrialState.COMPLETE, TrialState.PRUNED))
-                if not waiting and done + len(runs.running) >= cfg.n_trials:
+    def run(self) -> None:
+        """Runs trials until cfg.n_trials are finished or pruned, starting with those that an
+        earlier process left running. A trial whose run folder exists is resumed from its last
+        checkpoint.
+
+        Raises UserError after FAILURES failed trials in a row.
+        """
+        waiting = [Trial(self.study, trial._trial_id) for trial in self.recorded("RUNNING")]
+        with SideBySide(gpus_for(self.settings), self.cfg.n_jobs) as runs:
+            while True:
+                while len(runs.running) < runs.limit:
+                    done = len(self.recorded("COMPLETE", "PRUNED"))
+                    if not waiting and done + len(runs.running) >= self.cfg.n_trials:
+                        break
+                    self.start(waiting.pop(0) if waiting else self.ask(), runs)
+                if not runs.running:
                     break
-                trial = waiting.pop(0) if waiting else ask(study, cfg, space)
-                started[trial.number] = trial
-                start_trial(trial, cfg, settings, folder, runs)
-            if not runs.running:
-                break
-            for each in runs.wait():
-                number, run = each.number, each.job.folder
-                reason = failure(each.process, run)
-                end_trial(started[number], settings, run, number in pruned, reason)
-            for each in runs.running:
-                if each.number not in pruned and report_epochs(
-                    started[each.number], settings, each.job.folder
-                ):
-                    pruned.add(each.number)
-                    each.process.terminate()  # it saves its state
+                for each in runs.wait():
+                    reason = failure(each.process, each.job.folder)
+                    self.end(self.started[each.number], each.job.folder, reason)
+                for each in runs.running:
+                    trial = self.started[each.number]
+                    if each.number not in self.pruned and self.report(trial, each.job.folder):
+                        self.pruned.add(each.number)
+                        each.process.terminate()  # it saves its state
 
+    def recorded(self, *states: str) -> list[FrozenTrial]:
+        """Returns the trials of the study in these states."""
+        return self.study.get_trials(deepcopy=False, states=[TrialState[name] for name in states])
 
-def ask(study: optuna.Study, cfg: Search, space: Space) -> Trial:
-    """Adds a trial to the study, and returns it.
+    def ask(self) -> Trial:
+        """Adds a trial to the study, and returns it.
 
-    With n_jobs=1 its settings follow from the seed and earlier trials, also after resuming.
+        With n_jobs=1 its settings follow from the seed and earlier trials, also after resuming.
 
-    Optuna's samplers ignore failed trials, and would choose settings that fail again and again. The
-    sampler therefore receives a copy of the study in which failed trials are pruned ones without a
-    result, which rank lowest.
-    """
-    trials = study.get_trials()
-    draw = random.Random(f"{cfg.seed} {len(trials)}").getrandbits(32)
-    copy = optuna.create_study(
-        direction="maximize", sampler=TPESampler(seed=draw, constant_liar=cfg.n_jobs > 1)
-    )
-    for trial in trials:
-        if trial.state == TrialState.FAIL:
-            trial = create_trial(
-                state=TrialState.PRUNED, params=trial.params, distributions=trial.distributions
-            )
-        copy.add_trial(trial)
-    # One record of the journal: the search may be killed at any time.
-    study.add_trial(
-        create_trial(state=TrialState.RUNNING, params=copy.ask(space).params, distributions=space)
-    )
-    return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
+        Optuna's samplers ignore failed trials, and would choose settings that fail again and again.
+        The sampler therefore receives a copy of the study in which failed trials are pruned ones
+        without a result, which rank lowest.
+        """
+        trials = self.study.get_trials()
+        draw = random.Random(f"{self.cfg.seed} {len(trials)}").getrandbits(32)
+        sampler = TPESampler(seed=draw, constant_liar=self.cfg.n_jobs > 1)
+        copy = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in trials:
+            if trial.state == TrialState.FAIL:
+                trial = create_trial(
+                    state=TrialState.PRUNED, params=trial.params, distributions=trial.distributions
+                )
+            copy.add_trial(trial)
+        params = copy.ask(self.space).params
+        # One record of the journal: the search may be killed at any time.
+        self.study.add_trial(
+            create_trial(state=TrialState.RUNNING, params=params, distributions=self.space)
+        )
+        return Trial(self.study, self.study.get_trials(deepcopy=False)[-1]._trial_id)
 
+    def start(self, trial: Trial, runs: SideBySide) -> None:
+        """Starts the run of a trial, or records its result if it is finished."""
+        self.started[trial.number] = trial
+        run = self.folder / f"trial-{trial.number:03}"
+        if finished(run):
+            self.end(trial, run, "")
+            return
+        run.mkdir(exist_ok=True)
+        chosen = as_overrides(trial.params)
+        resumes = " (resumes)" if resumable(run, self.settings) else ""
+        log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
+        overrides = [*self.cfg.train, *chosen, f"seed={self.cfg.seed}", "test=false"]
+        config = composed("train", ["pictures=false", *overrides])
+        runs.start(trial.number, Job(run, config, self.settings))
 
-def start_trial(
-    trial: Trial, cfg: Search, settings: Training, folder: Path, runs: SideBySide
-) -> None:
-    """Starts the run of a trial, or records its result if it is finished."""
-    run = folder / f"trial-{trial.number:03}"
-    if finished(run):
-        end_trial(trial, settings, run, False, "")
-        return
-    run.mkdir(exist_ok=True)
-    chosen = as_overrides(trial.params)
-    resumes = " (resumes)" if resumable(run, settings) else ""
-    log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
-    overrides = ["pictures=false", *cfg.train, *chosen, f"seed={cfg.seed}", "test=false"]
-    runs.start(trial.number, Job(run, composed("train", overrides), settings))
+    def end(self, trial: Trial, run: Path, reason: str) -> None:
+        """Records the result of a trial in the study. reason: why its run failed, if it did.
 
+        Raises UserError after FAILURES failed trials in a row.
+        """
+        # it may have finished after it was pruned
+        if trial.number in self.pruned or self.report(trial, run):
+            ended = self.study.tell(trial, state=TrialState.PRUNED)
+            accuracy = 100 * ended.values[0]
+            epoch = ended.last_step
+            log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, epoch, accuracy)
+        elif finished(run):
+            accuracy = read_json(run / "metrics.json")["val_accuracy"]
+            self.study.tell(trial, accuracy)
+            log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
+        else:
+            self.study.tell(trial, state=TrialState.FAIL)
+            log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
+            self.failures += 1
+            if self.failures == FAILURES:
+                raise UserError(
+                    f"{FAILURES} trials in a row failed, the last one because of: {reason}"
+                )
+            return
+        self.failures = 0
 
-def end_trial(trial: Trial, settings: Training, run: Path, pruned: bool, reason: str) -> None:
-    """Records the result of a trial in the study. reason: why its run failed, if it did.
+    def report(self, trial: Trial, run: Path) -> bool:
+        """Reports the validation accuracy of each new epoch, until the pruner stops the trial.
 
-    Raises UserError after FAILURES failed trials in a row.
-    """
-    if pruned or report_epochs(trial, settings, run):  # also if it has finished meanwhile
-        ended = trial.study.tell(trial, state=TrialState.PRUNED)
-        accuracy = 100 * ended.values[0]
-        epoch = ended.last_step
-        log.info("pruned  %s after epoch %d: validation %.2f %%", run.name, epoch, accuracy)
-    elif finished(run):
-        accuracy = read_json(run / "metrics.json")["val_accuracy"]
-        trial.study.tell(trial, accuracy)
-        log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
-    else:
-        trial.study.tell(trial, state=TrialState.FAIL)
-        log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
-        if latest_states(trial.study) == [TrialState.FAIL] * FAILURES:
-            raise UserError(f"{FAILURES} trials in a row failed, the last one because of: {reason}")
-
-
-def latest_states(study: optuna.Study) -> list[TrialState]:
-    """Returns the states of the trials that ended last, up to FAILURES of them."""
-    trials = study.get_trials(deepcopy=False)
-    states = {trial.datetime_complete: trial.state for trial in trials}
-    return [states[time] for time in sorted(filter(None, states))[-FAILURES:]]
-
-
-def report_epochs(trial: Trial, settings: Training, run: Path) -> bool:
-    """Reports the validation accuracy of each new epoch, until the pruner stops the trial.
-
-    Returns whether it does, which is not at the last epoch. settings: shared by all trials.
-    """
-    last = trial.params.get("trainer.max_epochs", settings.trainer.max_epochs)
-    accuracies = Run(run).curves.get("val/accuracy", {})
-    recorded = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-    for epoch in sorted(accuracies.keys() - recorded):
-        trial.report(accuracies[epoch], epoch)
-        if epoch != last and trial.should_prune():
-            return True
-    return False
+        Returns whether it does, which is not at the last epoch.
+        """
+        last = trial.params.get("trainer.max_epochs", self.settings.trainer.max_epochs)
+        accuracies = Run(run).curves.get("val/accuracy", {})
+        reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        for epoch in sorted(accuracies.keys() - reported):
+            trial.report(accuracies[epoch], epoch)
+            if epoch != last and trial.should_prune():
+                return True
+        return False
 
 
 # --- results --------------------------------------------------------------------------------------
 
 
-def complete(study: optuna.Study, cfg: Search, folder: Path) -> None:
+def finish_search(study: optuna.Study, cfg: Search, folder: Path) -> None:
     """Writes the results, trains the best settings with each seed, and adds the test accuracy."""
     seeds = ",".join(str(cfg.seed + number) for number in range(max(1, cfg.seeds)))
     overrides = [*cfg.train, *as_overrides(study.best_params), f"seed={seeds}"]
