@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from imdbattn.settings.pairs import SideTokenizer, TranslationData
+    from imdbattn.settings.pair_settings import SideTokenizer, TranslationData
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
 # each is a separate symbol; apostrophes and hyphens belong to words

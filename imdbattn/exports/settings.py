@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from imdbattn.settings.command_settings import OfRun
+from imdbattn.settings.command_settings import RunCommand
 from imdbattn.settings.schema import Flag, Text
 
 
-class Export(OfRun):
+class Export(RunCommand):
     out: Text
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, expanded, read_checkpoint, read_json
 from imdbattn.settings.keys import Plain
-from imdbattn.settings.trust import plain_settings, read_settings, refuse_untrusted
+from imdbattn.settings.trust import read_settings, refuse_interpolations, refuse_untrusted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,11 +62,13 @@ class Run:
         """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
-        return plain_settings(read_json(self.settings_file).get("settings"), self.settings_file)
+        settings: Plain = read_json(self.settings_file).get("settings", {})
+        refuse_interpolations(settings, self.settings_file)
+        return settings
 
     @cached_property
     def settings(self) -> Plain:
-        """Returns the settings as `recorded`. Raises UserError for a class that is not trusted;
+        """Returns the same as `raw_settings`. Raises UserError for a class that is not trusted;
         `tasks.task.settings_of` checks types and values.
         """
         self.require(self.settings_file)

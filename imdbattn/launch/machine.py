@@ -20,13 +20,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def gpus() -> list[str]:
-    """Returns the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name.strip() for name in visible.split(",") if name.strip()]
-    return [str(number) for number in range(len(gpu_memories()))]
-
-
 def gpu_memories() -> list[int]:
     """Returns the memory of each GPU of this machine in MB; an empty list without NVIDIA's
     driver.
@@ -39,11 +32,15 @@ def gpu_memories() -> list[int]:
 
 
 def gpus_for(settings: Training) -> list[str]:
-    """Returns the GPUs among which jobs with these settings are dealt out: none if they train on
-    the CPU, or on several devices, which they choose themselves.
+    """Returns the GPUs among which jobs with these settings are dealt out, by their names in
+    CUDA_VISIBLE_DEVICES: none if they train on the CPU, or on several devices, which they choose
+    themselves.
     """
-    on_cpu = settings.trainer.accelerator == "cpu"
-    return gpus() if one_process(settings.trainer) and not on_cpu else []
+    if settings.trainer.accelerator == "cpu" or not one_process(settings.trainer):
+        return []
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    return [str(number) for number in range(len(gpu_memories()))]
 
 
 def least_used(names: Sequence[str], used: Iterable[str | None]) -> str | None:

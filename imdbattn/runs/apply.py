@@ -13,7 +13,7 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import expanded
 from imdbattn.runs.environment import keep_memory, use_onednn
-from imdbattn.settings.command_settings import OfRun, Predict
+from imdbattn.settings.command_settings import Predict, RunCommand
 from imdbattn.settings.keys import Plain, overlay
 from imdbattn.settings.schema import Training, validate_as
 from imdbattn.tasks.outputs import Prediction
@@ -27,7 +27,7 @@ CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar l
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
-def open_settings(cfg: OfRun) -> tuple[Training, Path]:
+def open_settings(cfg: RunCommand) -> tuple[Training, Path]:
     """Returns the settings of the run that `cfg` names, with the `data` settings of `cfg`, and its
     best checkpoint.
 
@@ -72,7 +72,7 @@ def with_changes(settings: Training, data: Plain) -> Training:
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
 
-def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
+def load_predictor(cfg: RunCommand) -> tuple[Any, Path]:
     """Returns the best model of the run or of the export that `cfg` names, for new texts, and its
     folder. Raises UserError.
     """
@@ -86,7 +86,7 @@ def load_predictor(cfg: OfRun) -> tuple[Any, Path]:
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
-def mean_predictor(cfg: OfRun) -> Predictor:
+def mean_predictor(cfg: RunCommand) -> Predictor:
     """Returns the mean of the classifiers in `cfg.run`, and of the finished runs in those that are
     folders of runs.
     """

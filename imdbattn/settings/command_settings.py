@@ -34,13 +34,13 @@ class LocalData(Group):
     glove: LocalGlove
 
 
-class OfRun(Group):
+class RunCommand(Group):
     run: Text
     trust: Trust
     data: LocalData
 
 
-class OtherData(LocalData):
+class EvaluationData(LocalData):
     path: Text | None
     source: Literal["auto", "hub", "packaged", "path"] | ClassSettings | None
     text_column: Text | None
@@ -51,13 +51,13 @@ class OtherData(LocalData):
     test_lengths: Lengths | None
 
 
-class Evaluate(OfRun):
+class Evaluate(RunCommand):
     split: Literal["train", "validation", "test"]
-    data: OtherData
+    data: EvaluationData
     trainer: TrainerSettings
 
 
-class Predict(OfRun):
+class Predict(RunCommand):
     run: Text | Annotated[list[Text], Field(min_length=1)]  # type: ignore[assignment]
     text: Any
     file: Text | None

@@ -4,7 +4,6 @@ name. Imports none of them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -83,11 +82,11 @@ def read_settings(file: Path) -> Plain:
     """
     with wrapping_errors(f"{file} cannot be read"):
         settings = plain(OmegaConf.create(file.read_text("utf-8")))
-    return plain_settings(settings, file)
+    refuse_interpolations(settings, file)
+    return settings
 
 
-def plain_settings(settings: Any, file: Path) -> Plain:
-    """Returns the settings in `file`. Raises UserError if they contain an interpolation."""
+def refuse_interpolations(settings: object, file: Path) -> None:
+    """Raises UserError if the settings in `file` contain an interpolation."""
     if "${" in str(settings):
         raise UserError(f"{file} cannot be used: it contains an interpolation (${{...}})")
-    return settings

@@ -18,7 +18,7 @@ from imdbattn.io.files import expanded, sha256_of
 from imdbattn.io.network import load_hub
 
 if TYPE_CHECKING:
-    from imdbattn.settings.pairs import TranslationData
+    from imdbattn.settings.pair_settings import TranslationData
 
 log = logging.getLogger(__name__)
 

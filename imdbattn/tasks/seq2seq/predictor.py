@@ -18,7 +18,7 @@ from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.command_settings import Predict
-from imdbattn.settings.pairs import ReverseData, TranslationData
+from imdbattn.settings.pair_settings import ReverseData, TranslationData
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor

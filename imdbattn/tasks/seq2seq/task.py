@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import flat
-from imdbattn.settings.pairs import ReverseData, TranslationData
+from imdbattn.settings.pair_settings import ReverseData, TranslationData
 from imdbattn.settings.schema import (
     AnyModel,
     ClassSettings,

@@ -17,7 +17,7 @@ from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
-from imdbattn.settings.command_settings import OfRun
+from imdbattn.settings.command_settings import RunCommand
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
@@ -66,7 +66,7 @@ class Runs:
         return self.by_id[name]
 
     def loaded(self, folder: Path) -> Predictor:
-        settings = OfRun(run=str(folder), trust=self.cfg.trust, data=self.cfg.data)
+        settings = RunCommand(run=str(folder), trust=self.cfg.trust, data=self.cfg.data)
         predictor, _ = load_predictor(settings)
         return predictor
 
