@@ -18,7 +18,7 @@ import numpy as np
 
 from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Encoded, Word
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.settings.objects import TARGET, as_mapping, load, load_callable
+from imdbattn.settings.objects import TARGET, as_mapping, import_callable, import_object
 
 Splitter = Callable[[str], list[str]]
 
@@ -33,7 +33,7 @@ def splitter_of(settings: object) -> Splitter:
 
 @cache
 def _splitter(settings: str) -> Splitter:
-    where, split = load_callable(json.loads(settings), "data.tokenizer")
+    where, split = import_callable(json.loads(settings), "data.tokenizer")
 
     def words_of(text: str) -> list[str]:
         with wrapping_errors(where):
@@ -53,7 +53,7 @@ def version_of(setting: object) -> str:
     """
     settings = as_mapping(setting)
     target = str(settings[TARGET])
-    split = load(target, f"data.tokenizer.{TARGET}")
+    split = import_object(target, f"data.tokenizer.{TARGET}")
     package = sys.modules[target.partition(".")[0]]
     source = ""
     try:

@@ -1,7 +1,5 @@
 """Scores a finished run again."""
 
-import hashlib
-import json
 from pathlib import Path
 
 from imdbattn.data.corpus import Corpus
@@ -12,7 +10,7 @@ from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import Evaluate
-from imdbattn.settings.keys import FINGERPRINT, Plain, overlay
+from imdbattn.settings.keys import FINGERPRINT, Plain, hexdigest, overlay
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.predictor import Predictor
@@ -46,9 +44,8 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     selects_pairs = predictor.omits_long and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
-    if (
-        precision := cfg.trainer.precision or settings.trainer.precision
-    ) != settings.trainer.precision:
+    precision = cfg.trainer.precision or settings.trainer.precision
+    if precision != settings.trainer.precision:
         changed["precision"] = precision
     trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
@@ -64,13 +61,10 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     if write and trainer.is_global_zero:
         name = f"{split}-{corpus.fingerprints[split]}"
         if changed:
-            name += (
-                "-" + hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
-            )
-        write_json(folder / "evaluations" / f"{name}.json", metrics)
-        write_predictions(
-            folder / "evaluations" / f"{name}.parquet", module.scores, corpus.splits[split].rows
-        )
+            name += f"-{hexdigest(changed)}"
+        file = folder / "evaluations" / name
+        write_json(file.with_suffix(".json"), metrics)
+        write_predictions(file.with_suffix(".parquet"), module.scores, corpus.splits[split].rows)
     return metrics
 
 

@@ -23,7 +23,7 @@ from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
-from imdbattn.settings.objects import load_class, make
+from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import TrainerSettings, Training
 
 RECORDED_ON = (CUDAAccelerator,)  # where training steps are recorded
@@ -67,7 +67,7 @@ def build_trainer(
 ) -> L.Trainer:
     """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
     values = settings.given()
-    trainer_class = load_class(values.pop("_target_"), "trainer._target_", L.Trainer)
+    trainer_class = import_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     user_callbacks = callbacks_of(values.pop("callbacks", None))
     user_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
     # such as a strategy that is given with its own arguments

@@ -18,7 +18,7 @@ TARGET = "_target_"
 Class = TypeVar("Class")
 
 
-def load(path: str, key: str) -> Any:
+def import_object(path: str, key: str) -> Any:
     """Returns what a dotted path names: a class or a function of a module.
 
     key: the setting that names it. Raises UserError if it cannot be imported.
@@ -40,17 +40,17 @@ def load(path: str, key: str) -> Any:
     return getattr(loaded, name)
 
 
-def load_class(path: str, key: str, kind: type[Class]) -> type[Class]:
+def import_class(path: str, key: str, kind: type[Class]) -> type[Class]:
     """Returns the class that a dotted path names. Raises UserError unless it is a subclass of
     `kind`.
     """
-    loaded = load(path, key)
+    loaded = import_object(path, key)
     if not (isinstance(loaded, type) and issubclass(loaded, kind)):
         raise UserError(f"{key}={path} is not a subclass of {kind.__module__}.{kind.__name__}")
     return loaded
 
 
-def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
+def import_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]]:
     """Returns the name of a callable for messages, and the callable with its keyword arguments:
     `_target_` is a function, or a class whose object is called.
 
@@ -60,7 +60,7 @@ def load_callable(settings: object, group: str) -> tuple[str, Callable[..., Any]
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
     key = f"{group}.{TARGET}"
-    loaded = load(target, key)
+    loaded = import_object(target, key)
     name = f"{key}={target}"
     if not isinstance(loaded, type):
         created = partial(loaded, **arguments) if callable(loaded) else loaded
@@ -89,7 +89,7 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
         return
     if path := given.get(TARGET):
         target = f"{key}.{TARGET}"
-        loaded = load_class(path, target, kind) if kind else load(path, target)
+        loaded = import_class(path, target, kind) if kind else import_object(path, target)
         parameters = inspect.signature(loaded).parameters
         takes_any = any(known.kind == known.VAR_KEYWORD for known in parameters.values())
         for name in given:
@@ -122,5 +122,5 @@ def make(node: object, key: str, kind: type) -> Any:
         return values
     is_partial = values.pop("_partial_", False)
     with wrapping_errors(key):
-        loaded: Callable[..., object] = load_class(target, f"{key}.{TARGET}", kind)
+        loaded: Callable[..., object] = import_class(target, f"{key}.{TARGET}", kind)
         return partial(loaded, **values) if is_partial else loaded(**values)

@@ -6,7 +6,7 @@ Suffixes of arrays: N items, C classes.
 import numpy as np
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.objects import load
+from imdbattn.settings.objects import import_object
 from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 
 # names of other values of a split in metrics.json
@@ -32,7 +32,7 @@ def metric_of(name: str, setting: str) -> Metric:
         return macro_f1_of
     if short_name(name) in TAKEN:
         raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
-    metric: Metric = load(name, setting)
+    metric: Metric = import_object(name, setting)
     try:
         value = metric(np.arange(20) % 2, np.full((20, 2), 0.5))
     except Exception:  # any exception: it may be meant for other labels

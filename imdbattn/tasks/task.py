@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.objects import Class, load_class
+from imdbattn.settings.objects import Class, import_class
 from imdbattn.settings.schema import Training, validate_as
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Task:
         """
         given = getattr(cls, name)
         if isinstance(given, str):
-            return load_class(given, f"task.{name}", kind)
+            return import_class(given, f"task.{name}", kind)
         if not (isinstance(given, type) and issubclass(given, kind)):
             raise UserError(
                 f"task {cls.name}: {name} is not a subclass of {kind.__module__}.{kind.__name__}"
@@ -75,7 +75,7 @@ class Task:
 
 def task_of(settings: Training) -> type[Task]:
     """Returns the task that the settings of a run name."""
-    return load_class(settings.task.target, "task._target_", Task)
+    return import_class(settings.task.target, "task._target_", Task)
 
 
 def validate(settings: Mapping[str, Any]) -> Training:
@@ -86,7 +86,7 @@ def validate(settings: Mapping[str, Any]) -> Training:
     target = (settings.get("task") or {}).get("_target_")
     if target is None:
         raise UserError("task must be given, such as task=reviews")
-    task = load_class(target, "task._target_", Task)
+    task = import_class(target, "task._target_", Task)
     return validate_as(task.class_of("settings", Training), settings)
 
 

@@ -17,7 +17,7 @@ from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import Plain, flat
-from imdbattn.settings.objects import load_class, make
+from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Tracker:
             if settings.needs and find_spec(settings.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
             setting, values = f"logger.{name}", settings.given()
-            kind = load_class(settings.target, f"{setting}._target_", Logger)
+            kind = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
                 if issubclass(kind, RunLogger) and kind.settings is not None:
                     values = validate_as(kind.settings, values).given()
@@ -183,7 +183,7 @@ class Tracker:
     def run_loggers(self) -> Iterator[RunLogger]:
         """Yields new loggers, which are not started, of those that are RunLoggers."""
         for choice, arguments in self.to_start.items():
-            if issubclass(load_class(arguments["_target_"], choice, Logger), RunLogger):
+            if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
                 yield make(arguments, f"logger.{choice}", Logger)
 
 

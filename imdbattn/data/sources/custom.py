@@ -13,7 +13,7 @@ from imdbattn.data.labels import as_label, with_class_numbers
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import SPLITS, Source, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.settings.objects import TARGET, as_mapping, load_callable
+from imdbattn.settings.objects import TARGET, as_mapping, import_callable
 
 Item = tuple[str, str]  # a text and its label, or a source and its target
 Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the split ""
@@ -56,7 +56,7 @@ def custom_items(settings: object, others: tuple[type, ...] = (str,)) -> tuple[s
 
     others: see `item_of`. Raises UserError of one line that names the callable.
     """
-    where, read = load_callable(settings, "data.source")
+    where, read = import_callable(settings, "data.source")
     with wrapping_errors(where):
         returned = read()
         if not isinstance(returned, Mapping):

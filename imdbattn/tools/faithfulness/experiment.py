@@ -33,7 +33,7 @@ from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, gr
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.evaluate import check_fingerprint
-from imdbattn.settings.objects import load
+from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
@@ -93,7 +93,7 @@ def custom_scores(cfg: Faithfulness) -> dict[str, CustomScore]:
     custom: dict[str, CustomScore] = {}
     for score in cfg.scores:
         if not isinstance(score, str):
-            function = load(score.target, "scores._target_")
+            function = import_object(score.target, "scores._target_")
             custom[score.target] = partial(function, **(score.model_extra or {}))
         elif score not in scores.WORD_SCORES:
             raise UserError(f"scores: {score} is none of {', '.join(scores.WORD_SCORES)}")
