@@ -1,7 +1,5 @@
 """A start loads what it uses and nothing else, also from the installed wheel."""
 
-import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -22,11 +20,8 @@ TIMED = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 def loaded(stderr: str) -> list[str]:
     """The modules that a process with PYTHONPROFILEIMPORTTIME has imported."""
-    return [
-        line.rpartition("|")[2].strip()
-        for line in stderr.splitlines()
-        if line.startswith("import time:")
-    ]
+    lines = [line for line in stderr.splitlines() if line.startswith("import time:")]
+    return [line.rpartition("|")[2].strip() for line in lines]
 
 
 @pytest.mark.parametrize("command", slow_except(["train"], COMMANDS))
@@ -53,20 +48,9 @@ def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of
         for place in sys.argv[1:]:
             print(imdbattn.load(place).predict("abc")[0].label)
         print(*sys.modules)"""
-    places = [
-        folder,
-        folder / "checkpoints" / "last.ckpt",
-        tmp_path / "exported",
-        folder_of("seq2seq_attention"),
-    ]
-    words = [sys.executable, "-c", code, *map(str, places)]
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    places = [folder, folder / "checkpoints" / "last.ckpt", tmp_path / "exported"]
+    places.append(folder_of("seq2seq_attention"))
+    done = run_process(["-c", code, *map(str, places)], tmp_path, environment())
     *labels, modules = done.stdout.splitlines()
     assert len(labels) == len(places)
     slow = HEAVY - {"torch"} | {"hydra", "torchmetrics", "sklearn", "huggingface_hub"}
@@ -75,18 +59,17 @@ def test_a_prediction_loads_only_torch_and_what_reads_the_run(trained, folder_of
 
 def test_import_changes_nothing_in_the_process():
     """No environment variable, no resolver of OmegaConf, no handler, no sleeping."""
-    command = (
-        "import os, signal, time; before = dict(os.environ); sleep = []; time.sleep = sleep.append;"
-        " handlers = list(map(signal.getsignal, signal.valid_signals()));"
-        " import imdbattn, imdbattn.train, imdbattn.launch.job_process, imdbattn.launch.sweep;"
-        " from omegaconf import OmegaConf;"
-        " print(before == dict(os.environ), sleep, OmegaConf.has_resolver('digest'),"
-        " handlers == list(map(signal.getsignal, signal.valid_signals())))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["True", "[]", "False", "True"]
+    code = """if True:
+        import os, signal, time
+        before, sleep = dict(os.environ), []
+        time.sleep = sleep.append
+        handlers = [*map(signal.getsignal, signal.valid_signals())]
+        import imdbattn, imdbattn.train, imdbattn.launch.job_process, imdbattn.launch.sweep
+        from omegaconf import OmegaConf
+        print(before == dict(os.environ), sleep, OmegaConf.has_resolver("digest"))
+        print(handlers == [*map(signal.getsignal, signal.valid_signals())])"""
+    done = run_process(["-c", code], ROOT, environment())
+    assert done.stdout.split() == ["True", "[]", "False", "True"], done.stderr
 
 
 IMPORTED = """
@@ -108,11 +91,8 @@ print(used, len([name for name in threads if not name.startswith("jemalloc")]))
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_process_that_forks_has_no_threads_and_has_not_used_a_gpu():
     """Except those of OpenBLAS, which end before a fork, and of pyarrow, which begin again."""
-    done = run_process(
-        ["-c", IMPORTED, "model=residual_pe", "logger=wandb"],
-        ROOT,
-        environment({"OPENBLAS_NUM_THREADS": "1"}),
-    )
+    variables = environment({"OPENBLAS_NUM_THREADS": "1"})
+    done = run_process(["-c", IMPORTED, "model=residual_pe", "logger=wandb"], ROOT, variables)
     assert done.stdout == "[] 1\n", done.stderr
 
 
@@ -121,51 +101,38 @@ def site(tmp_path_factory) -> Path:
     """A folder with the wheel unpacked, as pip would put it into site-packages."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    words = ["-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    assert run_process(words, ROOT, environment()).returncode == 0
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
 
 
+def files_in(folder: Path) -> set[Path]:
+    files = [file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    return {file.relative_to(folder) for file in files}
+
+
 def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
     assert not (site / "tests").exists()
-    package = ROOT / "imdbattn"
-    files = {
-        file.relative_to(package)
-        for file in package.rglob("*")
-        if file.is_file() and file.suffix != ".pyc"
-    }
-    assert {file for file in files if not (site / "imdbattn" / file).exists()} == set()
-    assert {file.suffix for file in files} >= {".py", ".jinja", ".tsv", ".html", ".css", ".js"}
-    shipped = {
-        file.relative_to(site / "imdbattn/conf")
-        for file in (site / "imdbattn/conf").rglob("*.yaml")
-    }
-    assert shipped == {file.relative_to(ROOT / "conf") for file in (ROOT / "conf").rglob("*.yaml")}
+    ours = files_in(ROOT / "imdbattn")
+    assert ours <= files_in(site / "imdbattn")
+    assert {file.suffix for file in ours} >= {".py", ".jinja", ".tsv", ".html", ".css", ".js"}
+    assert files_in(site / "imdbattn" / "conf") == files_in(ROOT / "conf")
 
 
 @pytest.mark.parametrize("trains", [False, slow(True)])
 def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(
     site, small, tmp_path, trains
 ):
-    command = (
-        "import sys; from imdbattn.train import main; import imdbattn; print(imdbattn.__file__);"
-        " main()"
-    )
+    code = "import imdbattn, imdbattn.train; print(imdbattn.__file__); imdbattn.train.main()"
     words = [*small, "model=residual_pe", "trainer.max_steps=3"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", command, *words, *([] if trains else ["--cfg", "job"])],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    words += [] if trains else ["--cfg", "job"]
+    variables = environment({"PYTHONPATH": str(site)})
+    done = run_process(["-P", "-c", code, *words], tmp_path, variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(site))
     assert ("name: residual_pe" in done.stdout) is not trains

@@ -30,12 +30,8 @@ from tests.resuming import contents, differences, saved, stops
 
 STEPS = 12  # of an epoch of the small world at 256 tokens
 # With dropout, whose random numbers a resumed run continues; a second layer would take longer.
-RUN = (
-    "model=residual_pe",
-    "model.net.layers=1",
-    "model.net.layer.dropout=0.1",
-    "trainer.max_epochs=4",
-)
+RUN = ("model=residual_pe", "model.net.layers=1", "model.net.layer.dropout=0.1")
+RUN += ("trainer.max_epochs=4",)
 
 
 @pytest.fixture
@@ -76,10 +72,7 @@ CASES = {
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
-    "a linear schedule without validation in each epoch": (
-        13,
-        ("decay=linear", "trainer.check_val_every_n_epoch=2"),
-    ),
+    "a linear schedule": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
 }
 
 
@@ -216,9 +209,8 @@ def test_a_new_run_in_the_folder_of_an_old_one_uses_nothing_of_it(
     with pytest.raises(RuntimeError):
         fit(cfg, tmp_path)
     assert "has the state of a stopped run, which this run replaces" in caplog.text
-    assert not (tmp_path / "checkpoints" / "last.ckpt").exists(), (
-        "resume= would use the other run's weights"
-    )
+    # resume= would use the other run's weights
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists()
     stopping(None)
     fit(cfg, tmp_path, resume=True)
     assert differences(reference, tmp_path) == []
@@ -306,21 +298,19 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and
     lines[1] = lines[-2]
     (tmp_path / "double.csv").write_text("\n".join(lines))
     cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
-    train, seen = ReviewClassifier.training_step, []
+    step, seen = ReviewClassifier.training_step, []
 
     def training_step(self, batch, batch_idx):
-        loss = train(self, batch, batch_idx)
+        loss = step(self, batch, batch_idx)
         if self.trainer.global_step == 30:
-            seen.append(
-                sorted(self.trainer.datamodule.corpus.splits["train"].rows[batch.items_B.numpy()])
-            )
+            train = self.trainer.datamodule.corpus.splits["train"]
+            seen.append(sorted(train.rows[batch.items_B.numpy()]))
             return loss * float("nan")
         return loss
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    with pytest.raises(
-        UserError, match=r"the loss is nan in step 31 \(epoch 3, learning rate 0\.000"
-    ) as error:
+    message = r"the loss is nan in step 31 \(epoch 3, learning rate 0\.000"
+    with pytest.raises(UserError, match=message) as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
     assert "optim.lr" in str(error.value)
@@ -345,11 +335,8 @@ def test_weights_that_are_not_finite_are_never_saved(whole, monkeypatch, tmp_pat
         fit(cfg, tmp_path)
     files = {file.name: torch.load(file, weights_only=True) for file in tmp_path.rglob("*.ckpt")}
     assert set(files) == ({"best.ckpt", "last.ckpt"} if kept else set())
-    assert all(
-        weight.isfinite().all()
-        for content in files.values()
-        for weight in content["state_dict"].values()
-    )
+    for content in files.values():
+        assert all(weight.isfinite().all() for weight in content["state_dict"].values())
     assert not kept or files["last.ckpt"]["global_step"] == kept
 
 
