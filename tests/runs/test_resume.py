@@ -15,7 +15,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.launch import job as one_job
+from imdbattn.launch.job import has_current_results, resumable
 from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.launch.single import summary
 from imdbattn.runs.fit import fit
@@ -154,8 +154,8 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
     expected = fit(settings(*words), tmp_path / "whole")
     fit(settings(*words, "test=false"), tmp_path / "run")
     weights = (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes()
-    assert not one_job.complete(tmp_path / "run", settings(*words))
-    assert one_job.resumable(tmp_path / "run", settings(*words))
+    assert not has_current_results(tmp_path / "run", settings(*words))
+    assert resumable(tmp_path / "run", settings(*words))
     metrics = fit(settings(*words), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes() == weights
     assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
