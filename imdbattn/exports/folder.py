@@ -23,7 +23,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError
-from imdbattn.exports.vectors import VECTORS, ExportFacts, build, smaller
+from imdbattn.exports.vectors import VECTORS, ExportFacts, build, choose_vectors
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import RESULTS, write_json
 from imdbattn.io.files import SavedNet, expanded, read_json, sha256_of, writing_into
@@ -44,7 +44,6 @@ ONNX = "model.onnx"
 # what `read_export` needs; a graph is for other programs
 FILES = (EXPORTED, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
 REMEDY = "export the model again, or copy its whole folder again"
-OTHER_FOLDER = "choose another folder"
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -59,7 +58,7 @@ def write_export(
     graph: bool = False,
     onnx: bool = False,
 ) -> ExportFacts:
-    """Writes a trained model into a folder, and returns facts about its vectors (see `smaller`).
+    """Writes a trained model into a folder, and returns facts about its vectors.
 
     Args:
         predictor: the model.
@@ -90,7 +89,7 @@ def write_export(
                 " the run"
             )
     elif isinstance(predictor, ReviewPredictor):
-        predictor, facts = smaller(predictor, run_folder, metrics, vectors, precision)
+        predictor, facts = choose_vectors(predictor, run_folder, metrics, vectors, precision)
     with replacing(out) as folder:
         write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
@@ -142,15 +141,15 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
 
 def check_out(out: Path) -> None:
     """Raises UserError unless `out` is absent, empty, or an export."""
-    files: set[str] = set()
-    if out.is_dir():
-        files = {file.name for file in out.iterdir()}
-    elif out.exists():
-        files = {out.name}
-    is_ours = is_export(out) and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND
-    if others := files - ({*FILES, PROGRAM, ONNX, *RESULTS} if is_ours else set()):
+    if not out.exists():
+        return
+    files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
+    if is_export(out) and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND:
+        files -= {*FILES, PROGRAM, ONNX, *RESULTS}
+    if files:
         raise UserError(
-            f"{out} contains {min(others)}, which is not part of an exported model: {OTHER_FOLDER}"
+            f"{out} contains {min(files)}, which is not part of an exported model:"
+            " choose another folder"
         )
 
 

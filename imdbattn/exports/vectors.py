@@ -6,6 +6,7 @@ Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrase
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from operator import ne
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -47,7 +48,7 @@ class ExportFacts(TypedDict, total=False):
     changed_labels: int
 
 
-def smaller(
+def choose_vectors(
     predictor: ReviewPredictor,
     run_folder: Path,
     metrics: Mapping[str, Any],
@@ -55,12 +56,16 @@ def smaller(
     precision: str,
 ) -> tuple[ReviewPredictor, ExportFacts]:
     """Returns the predictor with the vectors to export, and facts on them (see `write_export`)."""
-    words_K = training_words(predictor, metrics) if vectors == "training" else None
+    words_K = None
+    if vectors == "training":
+        words_K = trained_words(predictor.net.state_dict(), "embedding")
+        if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
+            words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
     split = "test" if (run_folder / SPLIT_FILES["test"][1]).exists() else "validation"
     texts = read_texts(run_folder / SPLIT_FILES[split][1])
-    own = labels_of(predictor, texts)
-    labels = own if words_K is None else labels_of(chosen, texts)
+    before = labels_of(predictor, texts)
+    labels = before if words_K is None else labels_of(chosen, texts)
     facts: ExportFacts = {
         "vectors": "all" if words_K is None else "training",
         "asked": vectors,
@@ -69,7 +74,7 @@ def smaller(
         "precision": "float32",
         "split": split,
         "reviews": len(texts),
-        "changed_labels": sum(label != before for label, before in zip(labels, own, strict=True)),
+        "changed_labels": sum(map(ne, labels, before)),
     }
     if precision == "auto":
         half = with_vectors(chosen, dtype=torch.float16)
@@ -77,15 +82,6 @@ def smaller(
             facts["precision"] = "float16"
             return half, facts
     return chosen, facts
-
-
-def training_words(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
-    """Returns the ids of the training words, ascending; None where `training_counts` is."""
-    trained_K = trained_words(predictor.net.state_dict(), "embedding")
-    if trained_K is not None:
-        return trained_K
-    counts_V = training_counts(predictor, metrics)
-    return None if counts_V is None else counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
 
 
 def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
@@ -97,20 +93,17 @@ def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> T
     try:
         corpus = ReviewData.read(predictor.cfg)
     except (UserError, OSError) as error:
-        log.warning(
-            "Words are not chosen by training, because its reviews are not available: %s", error
-        )
-        return None
-    recorded = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
-    recorded["source_key"] = corpus.source_key
-    same_data = all(metrics.get(key) == value for key, value in recorded.items())
-    if corpus.glove.fingerprint != predictor.glove.fingerprint or not same_data:
-        log.warning(
-            "Words are not chosen by training, because its reviews have changed since the run"
-        )
-        return None
-    ids = corpus.splits["train"].ids
-    return torch.bincount(ids, minlength=len(predictor.glove.vectors))
+        problem = f"are not available: {error}"
+    else:
+        facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
+        facts["source_key"] = corpus.source_key
+        same_vectors = corpus.glove.fingerprint == predictor.glove.fingerprint
+        if same_vectors and facts.items() <= metrics.items():
+            ids = corpus.splits["train"].ids
+            return torch.bincount(ids, minlength=len(predictor.glove.vectors))
+        problem = "have changed since the run"
+    log.warning("Words are not chosen by training, because its reviews %s", problem)
+    return None
 
 
 def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:

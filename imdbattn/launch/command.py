@@ -106,7 +106,8 @@ def run_command(
             print("SIGINT: stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        from imdbattn.launch.errors import as_user_error, fail
+        from imdbattn.launch.composition import as_user_error
+        from imdbattn.launch.errors import fail
 
         fail(as_user_error(error, config_name, arguments), config_name)
 

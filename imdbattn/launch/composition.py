@@ -1,13 +1,18 @@
-"""Composes a command's config without sys.argv: for `--help`, Python and searches."""
+"""Composes a command's config without sys.argv: for `--help`, Python, searches and messages."""
 
+import difflib
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.launch.errors import as_user_error
+from imdbattn.errors import UserError, in_line
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
     quote,
@@ -15,9 +20,22 @@ from imdbattn.launch.hydra_config import (
     register_resolvers,
     with_task,
 )
-from imdbattn.settings.keys import conf_dir
+from imdbattn.settings.keys import conf_dir, flat, plain
+from imdbattn.settings.messages import no_setting
 
 COMPOSING = threading.Lock()  # Hydra has one state per process
+
+
+@contextmanager
+def initialized() -> Iterator[None]:
+    """Lets Hydra compose from conf/, also in a program that has initialized Hydra itself."""
+    with COMPOSING:
+        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+        try:
+            with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
+                yield
+        finally:
+            GlobalHydra.instance().hydra = outer
 
 
 def composed(
@@ -29,13 +47,45 @@ def composed(
     register_resolvers()
     quoted = [quote(override, paths) for override in with_task(config_name, overrides)]
     refuse_typed_credentials(quoted)
-    with COMPOSING:
-        # of a caller that uses Hydra itself
-        outer, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-        try:
-            with hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION):
-                return hydra.compose(config_name, quoted, return_hydra_config=True)
-        except Exception as error:
-            raise as_user_error(error, config_name, quoted) from error
-        finally:
-            GlobalHydra.instance().hydra = outer
+    try:
+        with initialized():
+            return hydra.compose(config_name, quoted, return_hydra_config=True)
+    except Exception as error:
+        raise as_user_error(error, config_name, quoted) from error
+
+
+def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
+    """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
+    one; other errors as given.
+    """
+    text = in_line(error, None)
+    if "hydra/launcher" in text or "hydra/sweeper" in text:
+        return UserError(
+            f"{text}; others are extras: pip install -e '.[submitit]', [ray] or [search]"
+        )
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
+        remedy = f"{group}={near[0]} is the nearest of" if near else "choose one of"
+        return UserError(f"{group}={choice} is not a choice: {remedy} {', '.join(options)}")
+    match = re.match(r"Could not override '(\S+?)'", text)
+    if match and "defaults list" not in text:  # else it is a group, which Hydra explains
+        return UserError(no_setting(match[1], keys_of(config_name, arguments)))
+    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
+        return UserError(text)
+    return error
+
+
+def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
+    """Returns the dotted keys of the config, composed with the group choices in `arguments` if
+    possible.
+    """
+    chosen = [
+        argument
+        for argument in arguments
+        if (conf_dir() / argument.lstrip("+").partition("=")[0]).is_dir()
+    ]
+    for overrides in (chosen, []):
+        with suppress(Exception), initialized():
+            return [*flat(plain(hydra.compose(config_name, overrides)))]
+    return []

@@ -1,26 +1,15 @@
 """Ends a command after an exception: one line, exit status 2, and the traceback in a file."""
 
-import difflib
 import os
-import re
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import OmegaConfBaseException
-
 from imdbattn.errors import UserError, in_line, visible
-from imdbattn.launch.hydra_config import HYDRA_VERSION
-from imdbattn.settings.keys import conf_dir, flat, plain
-from imdbattn.settings.messages import no_setting
 
 # environment variables: the number of this process on its machine
 RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
@@ -64,47 +53,6 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     if folder and folder != Path.cwd():
         remove_empty(folder, f"{command}.log")
     sys.exit(2)
-
-
-def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
-    one; other errors as given.
-    """
-    text = in_line(error, None)
-    if "hydra/launcher" in text or "hydra/sweeper" in text:
-        return UserError(
-            f"{text}; others are extras: pip install -e '.[submitit]', [ray] or [search]"
-        )
-    if isinstance(error, MissingConfigException) and error.options:
-        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
-        remedy = f"{group}={near[0]} is the nearest of" if near else "choose one of"
-        return UserError(f"{group}={choice} is not a choice: {remedy} {', '.join(options)}")
-    match = re.match(r"Could not override '(\S+?)'", text)
-    if match and "defaults list" not in text:  # else it is a group, which Hydra explains
-        return UserError(no_setting(match[1], keys_of(config_name, arguments)))
-    if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
-        return UserError(text)
-    return error
-
-
-def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the dotted keys of the config, composed with the group choices in `arguments` if
-    possible.
-    """
-    chosen = [
-        argument
-        for argument in arguments
-        if (conf_dir() / argument.lstrip("+").partition("=")[0]).is_dir()
-    ]
-    for overrides in (chosen, []):
-        with suppress(Exception), ExitStack() as stack:
-            if not GlobalHydra().is_initialized():
-                config_dir = hydra.initialize_config_dir(str(conf_dir()), **HYDRA_VERSION)
-                stack.enter_context(config_dir)
-            composed = hydra.compose(config_name, overrides)
-            return [*flat(plain(composed))]
-    return []
 
 
 def remove_empty(folder: Path, log: str) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+STATUSES = ("done", "kept", "stopped", "failed")  # of a job
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
@@ -127,20 +129,17 @@ def end(config: DictConfig, complete: bool) -> int:
                 f" ({overrides})"
             )
         return 2
-    statuses = [job["status"] for job in jobs.values()]
-    counts = ", ".join(
-        f"{statuses.count(s)} {s}" for s in ("done", "kept", "stopped", "failed") if s in statuses
-    )
+    counts = Counter(job["status"] for job in jobs.values())
+    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     s, not_all = "s" * (len(jobs) != 1), "" if complete else ", not all"
-    log.info("\n%d job%s%s: %s", len(jobs), s, not_all, counts)
+    log.info("\n%d job%s%s: %s", len(jobs), s, not_all, shown)
+    finished = [sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")]
+    unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
     if complete:
         if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
             log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
-        if finished := [
-            sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")
-        ]:
+        if finished:
             compare_jobs(config, sweep, finished)
-    unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
     for job in unfinished:
         log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
     if unfinished or not complete:

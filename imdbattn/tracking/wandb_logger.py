@@ -193,10 +193,13 @@ def start_wandb(
     fields.update_from_dict(sent_by_wandb(settings) | given.pop("settings", {}))
     if group is not None:
         given |= {"id": uuid.uuid4().hex[:8], "resume": "allow"}
-    if resume and (parts := wandb_folders(folder)):
+    # offline-run-20261125_010203-<id>, the latest last
+    parts = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
+    if resume and parts:
+        last_id = parts[-1].name.split("run-", 1)[1].partition("-")[2]
         note = f"part {len(parts) + 1}: resumes the previous part"
         notes = filter(None, (given.get("notes", fields.run_notes), note))
-        given |= {"id": wandb_id(parts[-1]), "resume": "allow", "notes": "; ".join(notes)}
+        given |= {"id": last_id, "resume": "allow", "notes": "; ".join(notes)}
     mode = wandb_mode(given.pop("mode", None), settings["timeout"])
     # with create_new a run of the program that called stays active
     given = {"dir": str(folder), "reinit": "create_new", "config": config, **given}
@@ -208,16 +211,6 @@ def start_wandb(
         except Exception as error:  # any exception: training continues
             log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
     return None
-
-
-def wandb_folders(folder: Path) -> list[Path]:
-    """Returns the folders that W&B has written into a run folder, the latest last."""
-    return sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
-
-
-def wandb_id(folder: Path) -> str:
-    """Returns the id of a W&B run, from its folder offline-run-20261125_010203-<id>."""
-    return folder.name.split("run-", 1)[1].partition("-")[2]
 
 
 def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:

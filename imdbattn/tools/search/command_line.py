@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
-from imdbattn.launch.errors import as_user_error
+from imdbattn.launch.composition import as_user_error
 from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
 from imdbattn.settings.keys import absolute, conf_dir
 from imdbattn.settings.trust import read_settings
