@@ -105,7 +105,7 @@ class Tracker:
 
     def __init__(self, named: Mapping[str, LoggerSettings]):
         self.to_start: dict[str, Plain] = {}  # `_target_` and arguments, by name
-        self.started: list[RunLogger] = []
+        self.started: dict[str, RunLogger] = {}
         for name, settings in named.items():
             if settings.needs and find_spec(settings.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
@@ -143,13 +143,13 @@ class Tracker:
             with wrapping_errors(f"logger.{choice}"):
                 if receiver.start(run):
                     loggers.append(logger)
-                    self.started.append(receiver)
+                    self.started[choice] = receiver
         return loggers
 
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Logs histograms to the loggers that have them. A failure causes only a warning."""
-        for logger in self.started:
-            with only_warning(log, f"{name_of(logger)}: histograms were not logged"):
+        for choice, logger in self.started.items():
+            with only_warning(log, f"logger.{choice}: histograms were not logged"):
                 logger.log_shares(shares, epoch, step)
 
     def publish(self, folder: Path, metrics: Plain) -> None:
@@ -157,39 +157,34 @@ class Tracker:
 
         metrics: content of metrics.json.
         """
-        for logger in self.started:
-            with only_warning(log, f"{name_of(logger)}: results were not logged"):
+        for choice, logger in self.started.items():
+            with only_warning(log, f"logger.{choice}: results were not logged"):
                 logger.publish(folder, metrics, values_of(metrics))
 
     def finish(self, failed: bool) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""
-        for logger in self.started:
-            with only_warning(log, f"{name_of(logger)} did not end"):
+        for choice, logger in self.started.items():
+            with only_warning(log, f"logger.{choice} did not end"):
                 logger.end(failed)
 
     # --- a sweep ----------------------------------------------------------------------------------
 
     def begin_sweep(self) -> None:
         """Prepares the loggers for the jobs of a sweep, which start loggers in their processes."""
-        for logger in self.run_loggers():
+        for _, logger in self.run_loggers():
             logger.begin_sweep()
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
         """Logs a comparison of the runs of a sweep. A failure causes only a warning."""
-        for logger in self.run_loggers():
-            with only_warning(log, f"{name_of(logger)}: the comparison was not logged"):
+        for choice, logger in self.run_loggers():
+            with only_warning(log, f"logger.{choice}: the comparison was not logged"):
                 logger.publish_comparison(comparison, folder, group)
 
-    def run_loggers(self) -> Iterator[RunLogger]:
-        """Yields new loggers, which are not started, of those that are RunLoggers."""
+    def run_loggers(self) -> Iterator[tuple[str, RunLogger]]:
+        """Yields the names of those that are RunLoggers, and new loggers, which are not started."""
         for choice, arguments in self.to_start.items():
             if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
-                yield make(arguments, f"logger.{choice}", Logger)
-
-
-def name_of(logger: RunLogger) -> str:
-    """Returns the name of the class of a logger, for messages."""
-    return type(logger.logger if isinstance(logger, PlainLogger) else logger).__name__
+                yield choice, make(arguments, f"logger.{choice}", Logger)
 
 
 def filled_in(arguments: Plain, run: StartedRun) -> Plain:

@@ -1,7 +1,4 @@
-"""What W&B shows of a finished run and of a comparison: tables, a confusion matrix, pictures.
-
-Shape suffix: N items of a split.
-"""
+"""What W&B shows of a finished run and of a comparison: tables, a confusion matrix, pictures."""
 
 from __future__ import annotations
 
@@ -46,36 +43,26 @@ def predictions_as_media(
 def table_of_predictions(
     scores: pd.DataFrame, metrics: Plain, rows: int, characters: int
 ) -> pd.DataFrame:
-    """Returns a table of some predictions, half of them the most confident mistakes.
+    """Returns a table of some predictions: up to half are the most confident mistakes, then correct
+    ones of all confidences. With too few of one kind there are more of the other.
 
     Args:
         scores: the predictions, with their texts.
         rows: the largest number of rows.
         characters: the largest number of characters of a text.
     """
-    columns = ["text", "label", "predicted", "probability"]
     if "labels" in metrics:
         names = np.array(metrics["labels"], str)
         scores = scores.assign(right=scores["label"] == scores["predicted"])
         scores = scores.assign(label=names[scores["label"]], predicted=names[scores["predicted"]])
-    chosen = rows_to_show(scores["right"].to_numpy(), scores["probability"].to_numpy(), rows)
-    shown = scores.iloc[chosen][columns]
-    return shown.assign(**{name: shown[name].str[:characters] for name in columns[:3]})
-
-
-def rows_to_show(right_N: np.ndarray, probability_N: np.ndarray, count: int) -> list[int]:
-    """Returns the indices of `count` items: up to half are the most confident mistakes, then
-    correct ones of all confidences.
-
-    With too few of one kind there are more of the other.
-    """
-    order = np.argsort(-probability_N, kind="stable")
-    right = order[right_N[order]]
-    wrong = order[~right_N[order]]
-    wrong = wrong[: max(count // 2, count - len(right))]
-    rest = min(count - len(wrong), len(right))
-    spread = np.linspace(0, len(right) - 1, rest).round().astype(int)
-    return [*wrong.tolist(), *right[spread].tolist()]
+    scores = scores.sort_values("probability", ascending=False, kind="stable")
+    right, wrong = scores[scores["right"]], scores[~scores["right"]]
+    wrong = wrong.head(max(rows // 2, rows - len(right)))
+    rest = min(rows - len(wrong), len(right))
+    of_all_confidences = np.linspace(0, len(right) - 1, rest).round().astype(int)
+    texts = ["text", "label", "predicted"]
+    shown = pd.concat([wrong, right.iloc[of_all_confidences]])[[*texts, "probability"]]
+    return shown.assign(**{name: shown[name].str[:characters] for name in texts})
 
 
 def pictures_and_page(name: str, images: Path, page: Path) -> dict[str, object]:
