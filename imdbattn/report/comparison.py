@@ -117,13 +117,14 @@ def read_predictions(
             skipped.append(as_skipped(run.folder, error))
     if not predictions:
         return {}, skipped
-    reference = max(predictions.values(), key=lambda own: len(own.rows_N))
-    for run, own in list(predictions.items()):
+    most = max(predictions.values(), key=lambda scored: len(scored.rows_N))
+    for run, scored in list(predictions.items()):
         if not (
-            np.array_equal(own.rows_N, reference.rows_N)
-            and np.array_equal(own.labels_N, reference.labels_N)
+            np.array_equal(scored.rows_N, most.rows_N)
+            and np.array_equal(scored.labels_N, most.labels_N)
         ):
-            reason = f"it was scored on other {run.items} than the other runs ({len(own.rows_N):,})"
+            items = f"{run.items} than the other runs ({len(scored.rows_N):,})"
+            reason = f"it was scored on other {items}"
             skipped.append(as_skipped(run.folder, reason))
             del predictions[run]
     return predictions, skipped

@@ -314,8 +314,8 @@ def headline(comparison: ComparedSet) -> str:
     by = "validation" if comparison["one_validation"] and known else split
 
     def chosen_by(rung: RungResults) -> float:
-        own = rung["metric_validation"] if by == "validation" else None
-        return (own or rung["metric"])["mean"]
+        validation = rung["metric_validation"] if by == "validation" else None
+        return (validation or rung["metric"])["mean"]
 
     best = max(rungs, key=chosen_by)
     ends = interval_text(best["interval"], metric)

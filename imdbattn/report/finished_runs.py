@@ -34,7 +34,7 @@ class SplitPredictions:
     rows_N: np.ndarray  # row numbers in the source
     labels_N: np.ndarray  # true classes, or first references as text
     right_N: np.ndarray  # whether each prediction is correct
-    confidence_N: np.ndarray  # probabilities of the model's own outputs
+    confidence_N: np.ndarray  # probabilities of the model's outputs
     true_N: np.ndarray  # probabilities of the labels
     lengths_N: np.ndarray  # numbers of source tokens that were read
     # predicted classes and probabilities of the classes; None for an encoder-decoder

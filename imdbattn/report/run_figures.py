@@ -20,6 +20,7 @@ from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
+from imdbattn.report.numbers import percents
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
 
@@ -68,14 +69,14 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
     for (name, heads), (by_head, by_answer, queries) in zip(rows.items(), grid, strict=True):
         for head in heads:
             points = curves.get(f"{ATTENTION_SHARE}{head}", {})
-            (line,) = by_head.plot([*points], percent_of(points), "o-", ms=3)
+            (line,) = by_head.plot([*points], percents(points.values()), "o-", ms=3)
             color = line.get_color()
             queries.hist(100 * query_shares[head], bins=bins, histtype="step", color=color)
         for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
             of_heads = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
             means = mean_curve(of_heads)
             label = f"{answer} reviews"
-            by_answer.plot([*means], percent_of(means), "o-", ms=3, color=color, label=label)
+            by_answer.plot([*means], percents(means.values()), "o-", ms=3, color=color, label=label)
         title = name.replace("layer", "layer ")
         by_head.set(title=title, ylabel="entropy (% of equal weights)", xlabel="epoch")
         by_answer.set(title=f"{title}, by answer", xlabel="epoch")
@@ -90,11 +91,6 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
             queries.legend(by_head.get_lines(), names, frameon=False, fontsize=8, **beside)
         by_answer.legend(frameon=False, fontsize=8)
     return figure
-
-
-def percent_of(points: Mapping[int, float]) -> list[float]:
-    """Returns the values of a curve in percent."""
-    return [100 * value for value in points.values()]
 
 
 def draw_positions(net: nn.Module, length: int, folder: Path) -> None:

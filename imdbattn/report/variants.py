@@ -82,14 +82,14 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
-    given, then the digest of `init`, at last their own.
+    given, then the digest of `init`, at last a digest of all.
     """
     common = {*shared_overrides(runs), *equal_settings(runs)}
     ladder = []
     for group in grouped(runs, lambda run: run.identity):
-        own = [override for override in shared_overrides(group) if override not in common]
+        overrides = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
-        ladder.append(Variant(group[0].model, own, by_seed))
+        ladder.append(Variant(group[0].model, overrides, by_seed))
     order = models_in_order(ladder)
     ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
     for endings in zip(*(variant.endings() for variant in ladder), strict=True):
@@ -108,8 +108,8 @@ def models_in_order(ladder: Sequence[Variant]) -> list[str]:
     extended = {variant.model: variant.extends for variant in ladder}
     parameters: dict[str, float] = {}
     for variant in ladder:
-        own = variant.runs[0].metrics.get("parameters") or math.inf
-        parameters[variant.model] = min(own, parameters.get(variant.model, math.inf))
+        count = variant.runs[0].metrics.get("parameters") or math.inf
+        parameters[variant.model] = min(count, parameters.get(variant.model, math.inf))
 
     def place(model: str) -> tuple[int, float, str]:
         before: list[str] = []

@@ -1,4 +1,4 @@
-"""Describes a trained classifier to the page's own JavaScript network (static/network.js).
+"""Describes a trained classifier to the JavaScript network of the page (static/network.js).
 
 Shape suffixes: D width, V rows of the vectors, R rows with an offset.
 """

@@ -68,11 +68,15 @@ class PageModel:
         return self.predictor.metadata["vectors"]
 
 
-def test_reviews(run: FinishedRun, own: SplitPredictions) -> list[dict[str, Any]]:
-    """Returns row (in the source), text and label of all test reviews. own: their predictions."""
-    texts = run.texts("test", own.rows_N)
-    labels = [run.labels[label] for label in own.labels_N]
-    columns = zip(own.rows_N.tolist(), texts, labels, strict=True)
+def test_reviews(run: FinishedRun, predictions: SplitPredictions) -> list[dict[str, Any]]:
+    """Returns row (in the source), text and label of all test reviews.
+
+    predictions: those of the run for these reviews.
+    """
+    rows_N = predictions.rows_N
+    texts = run.texts("test", rows_N)
+    labels = [run.labels[label] for label in predictions.labels_N]
+    columns = zip(rows_N.tolist(), texts, labels, strict=True)
     return [{"row": row, "text": text, "label": label} for row, text, label in columns]
 
 
@@ -347,7 +351,7 @@ def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines that the command prints about a page."""
     for about in facts["models"]:
         line = "{label}, seed {seed}: {words:,} of {of_words:,} words, {precision}"
-        own = about["accuracy"]
         if about["accuracy_here"] is not None and about["split"] == "test":
-            line += f", test accuracy {100 * about['accuracy_here']:.2f} % ({100 * own:.2f} %)"
+            here, of_run = (100 * about[name] for name in ("accuracy_here", "accuracy"))
+            line += f", test accuracy {here:.2f} % ({of_run:.2f} %)"
         yield in_line(line.format_map(about))

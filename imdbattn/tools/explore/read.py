@@ -35,9 +35,9 @@ class Reading:
     Attributes:
         batch: a batch of this review.
         text: the text, with its words in the shuffled order.
-        places: the start and end of each word in `text`.
-        order_T: The original index of each word in `text`.
-        kept_T: Whether each word in `text` is read.
+        spans: the start and end of each word in `text`.
+        order_T: the original index of each word in `text`.
+        kept_T: whether each word in `text` is read.
         unread: the number of words in the middle of the text that are not read.
     """
 
@@ -48,14 +48,14 @@ class Reading:
         words = predictor.words_read(text)
         if changes.shuffle is None:
             self.order_T = np.arange(len(words))
-            self.places = [(word.start, word.end) for word in words]
+            self.spans = [(word.start, word.end) for word in words]
             self.unread = len(predictor.tokenizer.words(text)) - len(words)
             maker = predictor.batch_maker([text])
         else:
             self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
             names = [text[words[place].start : words[place].end] for place in self.order_T]
             self.text = " ".join(names)
-            self.places = places_of(names)
+            self.spans = spans_of(names)
             self.unread = 0
             ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
             maker = predictor.batch_maker_of_ids(ids, np.array([0, len(ids)]))
@@ -72,19 +72,19 @@ class Reading:
     @property
     def word_spans(self) -> list[tuple[int, int]]:
         """The start and end of each word that is not removed."""
-        return list(compress(self.places, self.kept_T))
+        return list(compress(self.spans, self.kept_T))
 
     def explained(self) -> tuple[Classification, str | None]:
         """Returns the prediction, and why it has no attention weights, if it has none."""
         predictor = self.predictor
         net = predictor.net
-        places = self.word_spans
+        spans = self.word_spans
         with changed(net, self.changes), torch.no_grad():
             try:
-                if len(places) > MAPS:
-                    raise UserError(f"{len(places):,} words: attention is shown for up to {MAPS:,}")
+                if len(spans) > MAPS:
+                    raise UserError(f"{len(spans):,} words: attention is shown for up to {MAPS:,}")
                 prediction = predictor.explain_batch(
-                    self.batch, self.text, places, True, partial(shares, self.changes)
+                    self.batch, self.text, spans, True, partial(shares, self.changes)
                 )
             except UserError as error:
                 (probability_C,) = predictor.probabilities(self.batch).tolist()
@@ -94,45 +94,34 @@ class Reading:
         return replace(prediction, attention=replace(prediction.attention, numbers=numbers)), None
 
 
-def places_of(names: Sequence[str]) -> list[tuple[int, int]]:
+def spans_of(names: Sequence[str]) -> list[tuple[int, int]]:
     """Returns start and end of each word in a text of words that are separated by spaces."""
-    places = []
+    spans = []
     start = 0
     for name in names:
-        places.append((start, start + len(name)))
+        spans.append((start, start + len(name)))
         start += len(name) + 1
-    return places
-
-
-def attended(name: str, weights_HQK: np.ndarray) -> dict[str, Any]:
-    """Returns the name of an attention, its numbers of heads and queries, and its entropies."""
-    return {
-        "name": name,
-        "heads": len(weights_HQK),
-        "queries": weights_HQK.shape[1],
-        "entropies": entropy(weights_HQK).mean(1).tolist(),
-    }
+    return spans
 
 
 def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.ndarray]]:
     """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling.
 
-    Facts include the number of a layer, or the labels of a pooling with a query for each label.
+    Facts are its name, the numbers of heads and queries, the entropy of each head, and the number
+    of a layer, or the labels of a pooling with a query for each label.
     """
-    attentions = []
+    named: list[tuple[dict[str, Any], np.ndarray]] = []
     for number, weights_HQK in weights.numbered():
-        about = attended(f"layer {number}", weights_HQK)
-        about["layer"] = number
-        attentions.append((about, weights_HQK))
-    if weights.by_label:  # a query for each label
+        named.append(({"name": f"layer {number}", "layer": number}, weights_HQK))
+    if weights.by_label:
         weights_C1K = np.stack(list(weights.by_label.values()))[:, None]
-        about = attended("pooling", weights_C1K)
-        about["labels"] = list(weights.by_label)
-        attentions.append((about, weights_C1K))
+        named.append(({"name": "pooling", "labels": list(weights.by_label)}, weights_C1K))
     elif weights.pooling is not None:
-        weights_11K = weights.pooling[None, None]
-        attentions.append((attended("pooling", weights_11K), weights_11K))
-    return attentions
+        named.append(({"name": "pooling"}, weights.pooling[None, None]))
+    for facts, weights_HQK in named:
+        facts["heads"], facts["queries"], _ = weights_HQK.shape
+        facts["entropies"] = entropy(weights_HQK).mean(1).tolist()
+    return named
 
 
 def as_bytes(array: np.ndarray) -> bytes:
@@ -169,7 +158,7 @@ class Read(Message):
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
             "layers": len(getattr(net, "layers", ())),
-            "attentions": [about for about, _ in attentions],
+            "attentions": [each for each, _ in attentions],
             "has_positions": bool(positional(net)),
             "note": note,
         }
@@ -188,7 +177,7 @@ def word_facts(reading: Reading, prediction: Classification) -> list[dict[str, A
     words = []
     order = reading.order_T.tolist()
     kept = reading.kept_T.tolist()
-    columns = zip(reading.places, order, shares_T, kept, strict=True)
+    columns = zip(reading.spans, order, shares_T, kept, strict=True)
     for (start, end), place, share, is_kept in columns:
         words.append(
             {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}

@@ -113,13 +113,13 @@ class Reviews(Message):
 
     def answer(self, runs: Runs) -> dict[str, Any]:
         run = runs.run(self.run)
-        own = run.predictions("test")
-        assert own.predicted_N is not None
+        predictions = run.predictions("test")
+        assert predictions.predicted_N is not None
         return {
             "fingerprint": run.fingerprint("test"),
-            "reviews": test_reviews(run, own),
-            "labels": [run.labels[label] for label in own.predicted_N],
-            "probabilities": own.confidence_N.tolist(),
+            "reviews": test_reviews(run, predictions),
+            "labels": [run.labels[label] for label in predictions.predicted_N],
+            "probabilities": predictions.confidence_N.tolist(),
         }
 
 

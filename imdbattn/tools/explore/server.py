@@ -18,6 +18,7 @@ import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -123,8 +124,7 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
 
         async def send_with_headers(message: ASGIMessage) -> None:
             if message["type"] == "http.response.start":
-                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *added]
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         with contextlib.suppress(ClientDisconnect):

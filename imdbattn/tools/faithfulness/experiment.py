@@ -167,7 +167,7 @@ class Subject:
 
     @cached_property
     def measurements(self) -> list[Measurement]:
-        """Those that apply to the run, in the order in which they are measured."""
+        """The measurements that apply to the run, in the order in which they are made."""
         cfg = self.cfg
         names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
         limits = dict.fromkeys((*names, *self.custom), cfg.reviews)  # also of pairs

@@ -1,7 +1,7 @@
 """Scores of words: how much each word of a review contributes to a label, by different methods.
 
 Each function takes a Classifier, a batch and the label of each review, and returns scores (B, T), 0
-on padding. Scores that are computed from attention weights have no sign. Those of gradients and of
+on padding. Scores that are computed from attention weights have no sign. Scores of gradients and of
 leave one out are negative for words that count against the label. Zero vectors, with which
 gradients compare, are the mean of GloVe if it is standardized.
 

@@ -1,4 +1,4 @@
-"""The command line of a search: settings of its own, of the space, and of all trials."""
+"""The command line of a search: its settings, its space, and overrides of all trials."""
 
 import os
 import re
@@ -29,8 +29,8 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     known = {"search", "hydra", *OmegaConf.load(conf_dir() / SEARCH_FILE)} - {"space"}
     overrides = [override for override in arguments if "=" in override and override[0] != "-"]
     others = [override for override in overrides if group_of(override) not in known]
-    own = [argument for argument in arguments if argument not in others]
-    return own, [prepared(override) for override in others]
+    of_search = [argument for argument in arguments if argument not in others]
+    return of_search, [prepared(override) for override in others]
 
 
 def group_of(override: str) -> str:
