@@ -6,7 +6,6 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,21 +16,11 @@ from imdbattn.data.corpus import ReviewCorpus, read_texts, tokenizer_of
 from imdbattn.data.labels import number_labels
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.splits import fingerprint
+from imdbattn.data.user_files import tables
 from imdbattn.data.user_files.review_files import read_reviews
-from imdbattn.data.user_files.tables import (
-    SUFFIXES,
-    counted,
-    open_lines,
-    open_table,
-    read_columns,
-    suffix_of,
-)
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import expanded
-
-if TYPE_CHECKING:
-    from imdbattn.settings.schema import ReviewDataSettings
-
+from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +29,7 @@ TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
 def with_extra(
-    corpus: ReviewCorpus, cfg: "ReviewDataSettings", labelled: bool = True
+    corpus: ReviewCorpus, cfg: ReviewDataSettings, labelled: bool = True
 ) -> ReviewCorpus:
     """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
     in validation or test.
@@ -54,49 +43,41 @@ def with_extra(
         with wrapping_errors(f"data.extra={cfg.extra}"):
             texts, targets_UC = read_labelled(cfg, corpus.label_names)
     else:
-        column = cfg.text_column if suffix_of(Path(str(cfg.extra))) in SUFFIXES else None
-        texts = [text for text in open_lines(cfg.extra, column).lines if text.strip()]
+        is_table = tables.suffix_of(Path(str(cfg.extra))) in tables.SUFFIXES
+        lines = tables.open_lines(cfg.extra, cfg.text_column if is_table else None).lines
+        texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {
         spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
     }
     kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
-    dropped = len(texts) - len(kept)
     log.info(
         "data.extra=%s: %d training texts; omitted %d in validation or test",
         cfg.extra,
         len(kept),
-        dropped,
+        len(texts) - len(kept),
     )
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
     ids, offsets, _ = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode(texts)
     train = corpus.splits["train"]
-    more = Ragged(
-        torch.from_numpy(ids),
-        torch.from_numpy(offsets),
-        targets_UC.argmax(1),
-        np.array(kept, np.int64),
+    longer = Ragged(
+        torch.cat([train.ids, torch.from_numpy(ids)]),
+        torch.cat([train.offsets, torch.from_numpy(offsets)[1:] + train.offsets[-1]]),
+        torch.cat([train.labels, targets_UC.argmax(1)]),
+        np.concatenate([train.rows, np.array(kept, int) + 1 + train.rows.max(initial=-1)]),
     )
     added = fingerprint(
         f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True)
     )
     return replace(
         corpus,
-        splits=corpus.splits | {"train": followed_by(train, more)},
-        added=len(more),
+        splits=corpus.splits | {"train": longer},
+        added=len(texts),
         targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
         source_key=f"{corpus.source_key}-{added}",
-        facts=corpus.facts | {"extra_texts": len(more)},
+        facts=corpus.facts | {"extra_texts": len(texts)},
     )
-
-
-def followed_by(first: Ragged, other: Ragged) -> Ragged:
-    """Returns the reviews of `first`, then those of `other` with the next row numbers."""
-    rows = np.concatenate([first.rows, other.rows + 1 + first.rows.max(initial=-1)])
-    offsets = torch.cat([first.offsets, other.offsets[1:] - other.offsets[0] + first.offsets[-1]])
-    ids, labels = torch.cat([first.ids, other.ids]), torch.cat([first.labels, other.labels])
-    return Ragged(ids, offsets, labels, rows)
 
 
 def spaced(text: str) -> str:
@@ -104,7 +85,7 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[list[str], Tensor]:
+def read_labelled(cfg: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
     """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
     in this order.
 
@@ -113,26 +94,20 @@ def read_labelled(cfg: "ReviewDataSettings", label_names: list[str]) -> tuple[li
     for anything but probabilities.
     """
     path = expanded(str(cfg.extra))
-    if not any(
-        column.startswith(PROBABILITY) for column in open_table(path, (), cfg.encoding_errors)[0]
-    ):
-        texts, labels = read_reviews(
-            path, cfg.text_column, cfg.label_column, cfg.encoding_errors, label_names
-        )
-        return texts, F.one_hot(
-            torch.from_numpy(number_labels(labels, label_names, path)), len(label_names)
-        ).double()
-    probabilities = [f"{PROBABILITY}{label}" for label in label_names]
-    columns = {"its columns": "text"} | {column: column for column in probabilities}
-    texts, *values = read_columns(path, columns, cfg.encoding_errors)
+    columns, _ = tables.open_table(path, (), cfg.encoding_errors)
+    if not any(column.startswith(PROBABILITY) for column in columns):
+        texts, labels = read_reviews(path, cfg)
+        numbers_U = torch.from_numpy(number_labels(labels, label_names, path))
+        return texts, F.one_hot(numbers_U, len(label_names)).double()
+    names = ["text", *(f"{PROBABILITY}{label}" for label in label_names)]
+    texts, *values = tables.read_columns(path, {name: name for name in names}, cfg.encoding_errors)
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
-    within_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & (
-        (targets_UC.sum(1) - 1).abs() <= TOLERANCE
-    )
-    if not within_U.all():
-        row = within_U.tolist().index(False)
-        given = "has probabilities outside 0 to 1, or whose sum is not 1"
+    has_sum_U = (targets_UC.sum(1) - 1).abs() <= TOLERANCE
+    right_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & has_sum_U
+    if not right_U.all():
+        row = tables.counted(right_U.tolist().index(False))
         raise UserError(
-            f"{path}: {counted(row)} {given}: correct it, or use runs with the same classes"
+            f"{path}: {row} has probabilities outside 0 to 1, or whose sum is not 1: correct it, or"
+            " use runs with the same classes"
         )
     return texts, targets_UC

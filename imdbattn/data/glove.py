@@ -27,8 +27,6 @@ WHEEL_SHA256 = {
     "glove_6B_index.parquet": "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
 }
 
-Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
-
 
 @dataclass(frozen=True, eq=False)
 class Glove:
@@ -55,7 +53,7 @@ def load_glove(
     path: str | None = None,
     cache_dir: str | None = None,
 ) -> Glove:
-    """Loads vectors from the file `path` (see data/vectors), else GloVe 6B from `source` (auto,
+    """Loads vectors from the file `path` (see data/vectors.py), else GloVe 6B from `source` (auto,
     wheel, official, torchtext), and caches them.
 
     dim: one of 50, 100, 200, 300; None is that of the file, else 50.
@@ -73,26 +71,20 @@ def load_glove(
         if not path and source == "wheel":
             store(folder, *read_wheel(dim))
             return
-        # not for the wheel
-        from imdbattn.data.vectors.downloads import download, read_torchtext
-        from imdbattn.data.vectors.files import read_vectors
+        from imdbattn.data import vectors  # not for the wheel
 
         if path:
-            store(folder, *read_vectors(file, file_dim))
+            store(folder, *vectors.read_vectors(file, file_dim))
         elif source == "torchtext":
-            store(folder, *read_torchtext(dim, root / "torchtext"))
+            store(folder, *vectors.read_torchtext(dim, root / "torchtext"))
         else:
-            store(folder, *read_vectors(download(root / "glove"), dim))
+            store(folder, *vectors.read_vectors(vectors.download(root / "glove"), dim))
 
     folder = build_once(root / "glove" / f"{key}-v{VECTORS_FORMAT}", build)
     meta = json.loads((folder / "meta.json").read_text())
-    vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-    return Glove(
-        folder,
-        meta["fingerprint"],
-        vectors,
-        *(np.array(meta[name], np.float32) for name in ("mean", "std")),
-    )
+    mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
+    vectors_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    return Glove(folder, meta["fingerprint"], vectors_VD, mean_D, std_D)
 
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
@@ -122,11 +114,10 @@ def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-# --- sources --------------------------------------------------------------------------------------
-
-
-def read_wheel(dim: int) -> Table:
-    """Returns GloVe 6B from a wheel. Raises UserError if that is missing or changed."""
+def read_wheel(dim: int) -> tuple[list[str], np.ndarray]:
+    """Returns the words of GloVe 6B and their vectors (V, D), from a wheel. Raises UserError if it
+    is missing or changed.
+    """
     import pyarrow.parquet
 
     names = (f"glove_6B_{dim}d_emb.npy", "glove_6B_index.parquet")

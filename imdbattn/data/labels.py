@@ -4,7 +4,6 @@ import logging
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -13,19 +12,15 @@ from imdbattn.errors import UserError, in_line
 
 log = logging.getLogger(__name__)
 
+# labels, comparison_key, that programs write for none
+MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "none", "null"}
+WHOLE = re.compile(r"[+-]?\d{1,300}")  # a number
 
-def label_of(label: str) -> str:
-    """Returns a label for comparisons: without surrounding spaces, 1.0 as 1."""
-    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label.strip())
 
-
-def as_label(value: object) -> str:
-    """Returns a label as in a table: True as true, 1.0 as 1."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def label_of(label: object) -> str:
+    """Returns a label as text, without surrounding spaces: true for True, 1 for 1.0 and "1.0"."""
+    text = str(label).lower() if isinstance(label, bool) else str(label)
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", text.strip())
 
 
 def comparison_key(label: str) -> str:
@@ -34,54 +29,61 @@ def comparison_key(label: str) -> str:
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
     )
     label = label_of(unicodedata.normalize("NFKC", label.casefold()))
-    return str(int(label)) if re.fullmatch(r"[+-]?\d{1,300}", label) else label
-
-
-def names_of_labels(labels: list[str], where: object, label_column: str | None) -> list[str]:
-    """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
-
-    label_column: its name; None where there are no columns. Raises UserError if there are too many
-    of them to be labels.
-    """
-    names = {*labels}
-    if len(names) > max(10, len(labels) / 2):
-        many = f"{len(names)} different labels in {len(labels)} rows"
-        if label_column is None:
-            raise UserError(f"{where} has {many}: they must be classes")
-        raise UserError(
-            f"{where}: column '{label_column}' has {many}: set data.label_column to the column with"
-            " the labels"
-        )
-    whole = all(re.fullmatch(r"[+-]?\d{1,300}", name) for name in names)
-    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
+    return str(int(label)) if WHOLE.fullmatch(label) else label
 
 
 def with_class_numbers(
-    read: Mapping[str, tuple[list[str], list[str]]],
+    read: Mapping[str, tuple[list[str], Sequence[object]]],
     label_names: Sequence[str] | None,
     where: object,
-    label_column: str | None,
-    places: Mapping[str, object],
 ) -> Texts:
     """Returns texts and labels of each split with class numbers instead of labels. The names of the
-    classes are `label_names`, or the different labels of training: one that only another split
-    has is an error.
+    classes are `label_names`, or the different labels of training.
 
-    where, label_column: see `names_of_labels`. places: of each split, for messages.
+    where: the source, for messages. Raises UserError for a label that is none of them, or that may
+    mean none.
     """
-    trained = [split for split in ("", "train") if split in read] or [*read]
+    places = {split: f"{where}, {split}" if split else str(where) for split in read}
     names = [*label_names] if label_names else []
     if not names:
-        labels = [label for split in trained for label in read[split][1]]
-        names = names_of_labels(labels, where, label_column)
+        trained = [split for split in ("", "train") if split in read] or [*read]
+        rows = {split: [label_of(label) for label in read[split][1]] for split in trained}
+        for split, labels in rows.items():
+            check_meaning(labels, places[split])
+        names = names_of_labels([label for labels in rows.values() for label in labels], where)
     splits = {}
-    for split, (texts, labels) in read.items():
-        numbers = number_labels(labels, names, places[split])
+    for split, (texts, given) in read.items():
+        numbers = number_labels(given, names, places[split])
         splits[split] = Split(texts, numbers, np.arange(len(numbers)))
     return Texts(splits, names)
 
 
-def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarray:
+def check_meaning(labels: list[str], where: object) -> None:
+    """Raises UserError for a label that may mean that there is none."""
+    missing = {label for label in {*labels} if comparison_key(label) in MISSING}
+    for row, label in enumerate(labels):
+        if label in missing:
+            has = f"has the label {label}, which may mean none" if label else "has no label"
+            remedy = "fill it, remove the row, or set data.label_names"
+            raise UserError(f"{where}: row {row} (counted from 0) {has}: {remedy}")
+
+
+def names_of_labels(labels: list[str], where: object) -> list[str]:
+    """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
+
+    Raises UserError if there are too many of them to be labels.
+    """
+    names = {*labels}
+    if len(names) > max(10, len(labels) / 2):
+        raise UserError(
+            f"{where} has {len(names)} different labels in {len(labels)} rows: set"
+            " data.label_column to the column with the labels"
+        )
+    whole = all(map(WHOLE.fullmatch, names))
+    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
+
+
+def number_labels(labels: Sequence[object], names: Sequence[str], where: object) -> np.ndarray:
     """Returns the class numbers: the index in `names` of each label, or the labels if all of them
     are indices. 1.0 equals 1.
 
@@ -91,32 +93,29 @@ def number_labels(labels: list[str], names: list[str], file: object) -> np.ndarr
     words: dict[str, str] = {}
     for name in names:
         if (other := words.setdefault(comparison_key(name), name)) is not name:
-            equal = "differ at most in case, number format, accents or invisible characters"
             raise UserError(
-                f"{file}: the labels {other!r} and {name!r} {equal} (data.label_names): spell them"
-                " the same way"
+                f"{where}: the labels {other!r} and {name!r} differ at most in case, number format,"
+                " accents or invisible characters: spell them the same way"
             )
-    labels = [label_of(label) for label in labels]
+    given = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
-    if not numbers.keys() & labels:
+    if numbers.keys().isdisjoint(given):
         numbers = {str(number): number for number in range(len(names))}
-        # given in Python, they may be numbers
-        if isinstance(file, Path) and numbers.keys() >= set(labels):
+        if numbers.keys() >= {*given}:
             log.warning(
                 "%s: the labels %s are read as %s",
-                file,
+                where,
                 ", ".join(numbers),
                 in_line(", ".join(names)),
             )
-    for row, label in enumerate(labels):
+    for row, label in enumerate(given):
         if label not in numbers:
-            known = (
-                f"which is not one of {in_line(', '.join(names))} (training, or data.label_names)"
-            )
+            has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
             raise UserError(
-                f"{file}: row {row} (counted from 0) has the label {in_line(label)}, {known}"
+                f"{where}: row {row} (counted from 0) has {has} one of"
+                f" {in_line(', '.join(names))} (training, or data.label_names)"
             )
-    return np.array([numbers[label] for label in labels])
+    return np.array([numbers[label] for label in given])
 
 
 USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labels

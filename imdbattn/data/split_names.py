@@ -1,6 +1,14 @@
 """Which split a name stands for, in files and data sets of other programs."""
 
+import logging
 import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from imdbattn.errors import UserError
+
+log = logging.getLogger(__name__)
+Table = TypeVar("Table")
 
 # Not eval, evaluation: some programs mean validation by it, others test
 SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
@@ -15,3 +23,28 @@ def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
     match = PART.fullmatch(name)
     name, part, parts = match.group(1, 2, 3) if match else (name, 0, 1)
     return SPLIT_NAMES.get(name.casefold()), (int(part), int(parts))
+
+
+def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[str, Table]:
+    """Returns the table of each split; `train` alone is the split "", from which the others are
+    cut. Other tables are named in the log.
+
+    Raises UserError if two tables are of one split, or none is of any.
+    """
+    splits: dict[str, Table] = {}
+    others = []
+    for name, table in tables.items():
+        split, _ = split_named(name)
+        if split is None:
+            others.append(name)
+        elif split in splits:
+            raise UserError(f"{where}: {', '.join(tables)} are twice the split {split}: {remedy}")
+        else:
+            splits[split] = table
+    if not splits:
+        raise UserError(
+            f"{where}: its splits {', '.join(tables)} are none of train, validation, test: {remedy}"
+        )
+    if others:
+        log.warning("%s: not used: %s", where, ", ".join(others))
+    return {"": splits["train"]} if list(splits) == ["train"] else splits

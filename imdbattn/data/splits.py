@@ -90,44 +90,38 @@ def divided(
     Raises UserError if there is no training split.
     """
     whole = "test" if shares is None else "train"
-    splits = {name or whole: split for name, split in texts.splits.items()}
+    given = {split or whole: items for split, items in texts.splits.items()}
+    splits = dict(given)
     test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
     if shares is not None:
-        if "train" not in splits:
+        if "train" not in given:
             raise UserError(
                 f"{name} has no training data: give train/<label>/*.txt, or a table named train"
             )
-        rest = splits["train"]
-        index = indices(
-            rest, {split: share for split, share in shares.items() if split not in splits}
-        )
-        splits |= {split: rest.take(items) for split, items in index.items()}
-        held_out = {text for split in ("validation", "test") for text in splits[split].texts}
+        missing = {split: share for split, share in shares.items() if split not in given}
+        index = indices(given["train"], missing)
+        splits |= {split: given["train"].take(items) for split, items in index.items()}
+        held_out = {*splits["validation"].texts, *splits["test"].texts}
         train = splits["train"]
-        splits["train"] = train.take(
-            [at for at, text in enumerate(train.texts) if text not in held_out]
-        )
-        test_set = cut if "test" in index else "test"
-        dropped += len(rest) - sum(len(splits[split]) for split in index)
+        kept = [at for at, text in enumerate(train.texts) if text not in held_out]
+        splits["train"] = train.take(kept)
+        test_set = cut if "test" in missing else "test"
+        dropped += len(given["train"]) - sum(len(splits[split]) for split in index)
     splits = {split: splits[split] for split in SPLITS if split in splits}
-    return replace(
-        texts, splits=splits, test_set=texts.test_set or f"{name}: {test_set}", dropped=dropped
-    )
+    test_set = texts.test_set or f"{name}: {test_set}"
+    return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
 
 
 def check_splits(texts: Texts, name: str) -> None:
     """Raises UserError if a split has no items, or if training has only one class."""
-    empty = [split for split in SPLITS if not len(texts.splits.get(split, ()))]
-    if empty:
-        problem = f"nothing is left for {empty[0]} (texts of other splits are omitted)"
-        remedy = (
-            "give more, or change data.validation_share, test_share, limit, folds or max_tokens"
-        )
-        raise UserError(f"{name}: {problem}: {remedy}")
-    if (
-        isinstance(labels := texts.splits["train"].labels, np.ndarray)
-        and len(np.unique(labels)) < 2
-    ):
+    for split in SPLITS:
+        if not len(texts.splits.get(split, ())):
+            raise UserError(
+                f"{name}: nothing is left for {split} (texts of other splits are omitted): give"
+                " more, or change data.validation_share, test_share, limit, folds or max_tokens"
+            )
+    labels = texts.splits["train"].labels
+    if isinstance(labels, np.ndarray) and len(np.unique(labels)) < 2:
         raise UserError(
             f"{name}: training has only one class: add reviews of another, or increase data.limit"
         )
@@ -159,30 +153,29 @@ def cut_reviews(
     splits of its own.
     """
 
-    def indices(train: Split, missing: dict[str, float]) -> dict[str, np.ndarray]:
-        if not fold:
-            return block_cut(train.labels, missing)
-        if len(missing) < 2:
-            problem = "already has a validation or test split"
+    if shares is None:
+        test_set, facts = "", {}
+    elif fold:
+        if len(reviews.splits) > 1:
             raise UserError(
-                f"{name} {problem}: omit data.folds, or give one file, or data.source=packaged"
+                f"{name} already has a validation or test split: omit data.folds, or give one file,"
+                " or data.source=packaged"
             )
-        return fold_cut(train.labels, shares["validation"], *fold)  # type: ignore[index]
-
-    test_set = (
-        f"fold {fold[0]} of {fold[1]}" if fold else f"a cut of {(shares or {}).get('test', 0):.0%}"
-    )
-    cut = divided(reviews, name, shares, indices, f"{test_set} in consecutive blocks per class")
-    if fold:
         (whole,) = reviews.splits.values()
         # the same for all folds
         of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])
-        cut = replace(
-            cut,
-            facts={
-                "cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}
-            },
-        )
+        test_set = f"fold {fold[0]} of {fold[1]}"
+        facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
+    else:
+        test_set, facts = f"a cut of {shares['test']:.0%}", {}
+
+    def indices(train: Split, missing: Mapping[str, float]) -> dict[str, np.ndarray]:
+        if fold:
+            return fold_cut(train.labels, missing["validation"], *fold)
+        return block_cut(train.labels, missing)
+
+    cut = divided(reviews, name, shares, indices, f"{test_set} in consecutive blocks per class")
+    cut = replace(cut, facts=facts)
     cut = limited(cut, limit) if limit else cut
     if shares is not None:
         check_splits(cut, name)

@@ -3,10 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from imdbattn.settings.pair_settings import SideTokenizer, TranslationData
+from imdbattn.settings.pair_settings import SideTokenizer, TranslationData
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
 # each is a separate symbol; apostrophes and hyphens belong to words
@@ -22,7 +21,7 @@ def split_text(text: str, cfg: Any) -> list[str]:
     return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
 
 
-def tokenizers_of(cfg: "TranslationData") -> tuple["SideTokenizer", "SideTokenizer"]:
+def tokenizers_of(cfg: TranslationData) -> tuple[SideTokenizer, SideTokenizer]:
     """Returns data.tokenizer of source and of target."""
     setting = cfg.tokenizer
     if not isinstance(setting, (list, tuple)):
@@ -31,7 +30,7 @@ def tokenizers_of(cfg: "TranslationData") -> tuple["SideTokenizer", "SideTokeniz
     return source, target
 
 
-def symbols_of(text: str, lower: bool, tokenizer: "SideTokenizer") -> str:
+def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
     """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
     the words of a callable. A space within them is SPACE.
     """

@@ -19,10 +19,9 @@ import torch
 from hypothesis import example, given, strategies
 from hypothesis import settings as examples
 
-from imdbattn.data import glove
+from imdbattn.data import glove, vectors
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.glove import load_glove
-from imdbattn.data.vectors import downloads
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.module import ReviewClassifier
 
@@ -298,7 +297,7 @@ def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_aga
         return write(local_dir / names[-1], served.pop(0))
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    monkeypatch.setattr(downloads, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
+    monkeypatch.setattr(vectors, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
     with pytest.raises(UserError, match="wrong checksum: try again"):
         load_glove("official", cache_dir=str(tmp_path))
     assert left_in(tmp_path) == []

@@ -109,9 +109,9 @@ def test_changed_texts_are_other_data(package, data_settings, small):
     ("target", "message"),
     [
         ("absent", r"filmsets\.absent cannot be imported"),
-        ("unknown", r"filmsets\.unknown returns the split 'eval'"),
-        ("empty", r"filmsets\.empty, train: row 1 .* is \('a film', None\) instead of a text and"),
-        ("nan", r"filmsets\.nan, train: row 1 .* is \('a film', nan\) instead of a text and"),
+        ("unknown", r"filmsets\.unknown: it returns train, eval: return"),
+        ("empty", r"filmsets\.empty: row 1 .* is \('a film', None\) instead of a text and"),
+        ("nan", r"filmsets\.nan: row 1 .* has the label nan, which may mean none"),
     ],
 )
 def test_a_wrong_source_is_named_before_anything_is_written(

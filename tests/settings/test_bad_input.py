@@ -159,7 +159,7 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     # reviews
     "columns swapped": (
         reviews(csv_text(TEXTS, LABELS)),
-        "column 'label' has 40 different labels in 40 rows: set",
+        "has 40 different labels in 40 rows: set data.label_column",
     ),
     "one class": (reviews(csv_text(["pos"] * 40)), "only one class"),
     "no training": (splits(test=csv_text()), "has no training data"),

@@ -13,14 +13,11 @@ only the position of "not" has an accuracy of 86%.
 
 import math
 import random
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
-
-if TYPE_CHECKING:
-    from imdbattn.settings.schema import Probe
+from imdbattn.settings.schema import Probe
 
 # of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
 VERSION = 1
@@ -55,16 +52,14 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def order_probe_source(probe: "Probe") -> Source:
+def order_probe_source(probe: Probe) -> Source:
     """Returns all three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
-    key = repr((VERSION, options))
-    return Source(
-        "order_probe",
-        "Order probe (generated)",
-        key,
-        lambda: Texts(generate(**options), LABEL_NAMES),
-    )
+
+    def load() -> Texts:
+        return Texts(generate(**options), LABEL_NAMES)
+
+    return Source("order_probe", "Order probe (generated)", repr((VERSION, options)), load)
 
 
 def generate(seed: int, **sizes: int) -> dict[str, Split]:

@@ -4,21 +4,19 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from imdbattn.data.sources.reverse import reverse_source
-from imdbattn.data.split_names import split_named
+from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Split, Texts
 from imdbattn.data.symbols import symbols_of, tokenizers_of
 from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
 from imdbattn.io.network import load_hub
-
-if TYPE_CHECKING:
-    from imdbattn.settings.pair_settings import TranslationData
+from imdbattn.settings.pair_settings import TranslationData
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +39,19 @@ def find_pair_source(cfg: Any) -> Source:
         name, swapped = str(path.resolve()), False
         if path.is_dir():
             return aligned_source(path, name, cfg)
+
+    def load() -> Texts:
+        return clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg)
+
     key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    chosen = "path" if cfg.path else "packaged"
-    return Source(
-        chosen,
-        name,
-        key,
-        lambda: clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg),
-    )
+    return Source("path" if cfg.path else "packaged", name, key, load)
 
 
-def custom_pairs(cfg: "TranslationData") -> Source:
+def custom_pairs(cfg: TranslationData) -> Source:
     """Returns the pairs of a custom callable."""
-    from imdbattn.data.sources.custom import content_of, custom_items, name_of
+    from imdbattn.data.sources.custom import content_of, custom_items
 
-    name = name_of(cfg.source)
-    _, items = custom_items(cfg.source)
+    name, _, items = custom_items(cfg.source, (str,))
 
     def load() -> Texts:
         tables = {}
@@ -67,7 +62,7 @@ def custom_pairs(cfg: "TranslationData") -> Source:
     return Source("custom", name, repr((name, content_of(items), cfg.limit)), load)
 
 
-def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:
+def aligned_source(folder: Path, name: str, cfg: TranslationData) -> Source:
     """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(cfg.languages))
     sums = {}
@@ -81,69 +76,46 @@ def aligned_source(folder: Path, name: str, cfg: "TranslationData") -> Source:
     return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
 
 
-def hub_pairs(cfg: "TranslationData") -> Source:
+def hub_pairs(cfg: TranslationData) -> Source:
     """Returns a dataset of the Hugging Face hub with a column `translation`."""
     hub = str(cfg.hub)
-    dataset = load_hub(hub, name=cfg.hub_config)
-    tables = {split: dataset[name] for name in dataset if (split := split_named(name)[0])}
-    if others := [name for name in dataset if not split_named(name)[0]]:
-        log.warning("%s: not used: %s", hub, ", ".join(others))
+    tables = by_split(load_hub(hub, name=cfg.hub_config), hub, "use another data set")
 
     def read(table: Any) -> Iterator[Pair]:
-        rows = range(min(len(table), cfg.limit or len(table)))
         # {"en": "...", "fr": "..."}
-        for row, sides in enumerate(table.select(rows)["translation"][:]):
+        for row, sides in enumerate(table["translation"][: cfg.limit]):
             source, target = (str(sides[language] or "") for language in cfg.languages)
             yield row, source, target
 
     def load() -> Texts:
-        whole = list(tables) == ["train"]
-        return clean(
-            {"" if whole else split: read(table) for split, table in tables.items()}, hub, cfg
-        )
+        return clean({split: read(table) for split, table in tables.items()}, hub, cfg)
 
     fingerprints = [table._fingerprint for table in tables.values()]
-    return Source(
-        "hub",
-        hub,
-        repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints)),
-        load,
-    )
+    key = repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints))
+    return Source("hub", hub, key, load)
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: "TranslationData") -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: TranslationData) -> Texts:
     """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
     UserError for an empty side.
     """
-    longest, splits, dropped = cfg.max_tokens, {}, 0
+    tokenizers, splits, dropped = tokenizers_of(cfg), {}, 0
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # of each pair, its first
         for row, *sides in islice(pairs, cfg.limit):
-            source, target = (
-                symbols_of(side, cfg.lower, tokenizer)
-                for side, tokenizer in zip(sides, tokenizers_of(cfg), strict=True)
-            )
+            source, target = map(symbols_of, sides, (cfg.lower, cfg.lower), tokenizers)
             if not source or not target:
-                where, side = (
-                    f"{name}, {split}" if split else name,
-                    "target" if source else "source",
-                )
-                raise UserError(
-                    f"{where}: row {row} (counted from 0) has an empty {side}: fill it, or"
-                    " remove the row"
-                )
+                where, side = f"{name} {split}".strip(), "target" if source else "source"
+                has = f"row {row} (counted from 0) has an empty {side}"
+                raise UserError(f"{where}: {has}: fill it, or remove the row")
             # n words have n - 1 spaces between them
-            if longest is not None and max(source.count(" "), target.count(" ")) >= longest:
+            spaces = max(source.count(" "), target.count(" "))
+            if cfg.max_tokens is not None and spaces >= cfg.max_tokens:
                 dropped += 1
             else:
                 rows.setdefault((source, target), row)
         texts, targets = [source for source, _ in rows], [[target] for _, target in rows]
         splits[split] = Split(texts, targets, np.array(list(rows.values()), dtype=np.int64))
     if dropped:
-        log.info(
-            "%s: omitted %d pairs with a side longer than data.max_tokens=%d",
-            name,
-            dropped,
-            longest,
-        )
+        log.info("%s: omitted %d pairs longer than data.max_tokens", name, dropped)
     return Texts(splits, dropped=dropped)

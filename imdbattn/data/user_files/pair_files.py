@@ -1,15 +1,13 @@
 """Pairs of users: a file with a pair on each line, or two aligned files, as of Moses and OPUS."""
 
-import logging
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from imdbattn.data.split_names import SPLIT_NAMES, split_named
+from imdbattn.data.split_names import SPLIT_NAMES, by_split, split_named
 from imdbattn.data.user_files.tables import COMPRESSED, counted, read_lines, read_text, visible_in
 from imdbattn.errors import UserError, in_line
-
-log = logging.getLogger(__name__)
 
 Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
 Sides = tuple[Path, Path]  # the files of sources and of targets
@@ -36,43 +34,28 @@ def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair
 def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     """Returns the files of each split in a folder, such as train.en and train.fr or train.en.gz.
 
-    A single pair of files with any name is the split "". Raises UserError unless each file has its
+    A single pair of files with any name is the split "". Raises UserError unless each file has one
     counterpart, and for files whose name begins with that of a split.
     """
-    by_stem: dict[str, dict[str, Path]] = {}  # by name without the language
+    found = defaultdict[str, list[Path]](list)  # by name without that of a compression
     for file in visible_in(folder):
-        name = file.stem if file.suffix.lower() in COMPRESSED else file.name
-        stem, _, language = name.rpartition(".")
-        if language in languages and file.is_file():
-            if language in by_stem.setdefault(stem, {}):
-                raise UserError(f"{folder} has {stem}.{language} twice: keep one")
-            by_stem[stem][language] = file
-    for stem, sides in by_stem.items():
-        for language in languages:
-            if language not in sides:
-                have = next(iter(sides.values())).name
-                raise UserError(f"{folder} has {have}, but not {stem}.{language}: both are needed")
-    source, target = languages
-    files = {stem: (sides[source], sides[target]) for stem, sides in by_stem.items()}
-    if len(files) == 1 and split_named(next(iter(files)))[0] is None:
-        return {"": next(iter(files.values()))}
-    splits: dict[str, Sides] = {}
-    for stem, both in files.items():
-        split, _ = split_named(stem)
-        if split is None and stem.casefold().startswith(tuple(SPLIT_NAMES)):
-            raise UserError(f"{both[0]} is not named as a split: rename it, such as test.{source}")
-        if split in splits:
-            raise UserError(f"{folder} has several files for the split {split}: keep one")
-        if split is None:
-            log.warning("%s: not used: %s.%s and .%s", folder, stem, source, target)
-        else:
-            splits[split] = both
-    if not splits:
-        raise UserError(
-            f"{folder} has no files train.{source} and train.{target}: set data.languages to the"
-            " ends of their names"
-        )
-    return {"": splits["train"]} if list(splits) == ["train"] else splits
+        found[file.stem if file.suffix.lower() in COMPRESSED else file.name].append(file)
+    names = [name for name in found if name.rpartition(".")[2] in languages]
+    sides = {}
+    for stem in dict.fromkeys(name.rpartition(".")[0] for name in names):
+        both = [found.get(f"{stem}.{language}", []) for language in languages]
+        if [len(files) for files in both] != [1, 1]:
+            wanted = " and ".join(f"{stem}.{language}" for language in languages)
+            raise UserError(f"{folder} must have both {wanted}, each once")
+        sides[stem] = both[0][0], both[1][0]
+        if not split_named(stem)[0] and stem.casefold().startswith(tuple(SPLIT_NAMES)):
+            raise UserError(
+                f"{both[0][0]} is not named as a split: rename it, such as test.{languages[0]}"
+            )
+    if len(sides) == 1 and not split_named(*sides)[0]:
+        return {"": sides.popitem()[1]}
+    remedy = "keep one of each, and set data.languages to the ends of their names"
+    return by_split(sides, folder, remedy)
 
 
 def read_aligned(sides: Sides, encoding_errors: str) -> Iterator[Pair]:

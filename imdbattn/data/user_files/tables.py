@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -28,9 +28,7 @@ OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
 # files of Windows and macOS in any folder
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
-KnownColumns = Mapping[str, Sequence[object]]  # the values of some rows
-
-
+Row = tuple[str | None, ...]  # values of a table, None for null
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -81,18 +79,13 @@ def numbered(files: Iterable[Path]) -> list[Path]:
     Raises UserError for one that is not .txt, except those that Windows and macOS write.
     """
     files = [file for file in files if file.name.casefold() not in OF_SYSTEMS]
-    if others := [file for file in files if suffix_of(file) != ".txt"]:
-        more = f", and {len(others) - 1:,} more are not" if others[1:] else ""
-        raise UserError(
-            f"{others[0]} is not a .txt file{more}: rename them, or move them elsewhere"
-        )
+    for file in files:
+        if suffix_of(file) != ".txt":
+            raise UserError(f"{file} is not a .txt file: rename it, or move it elsewhere")
 
-    def key(file: Path) -> list[tuple[bool, int, str]]:
-        keys = []
-        for piece in file.stem.split("_"):
-            number = int(piece) if piece.isdecimal() else 0
-            keys.append((not piece.isdecimal(), number, piece))
-        return keys
+    def key(file: Path) -> list[tuple[int, int, str]]:
+        pieces = file.stem.split("_")
+        return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in pieces]
 
     return sorted(files, key=key)
 
@@ -160,37 +153,24 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     other files.
     """
     path = None if file is None else expanded(file)
-    is_table = path and suffix_of(path) in SUFFIXES
+    is_table = path is not None and suffix_of(path) in SUFFIXES
     if column is not None and not is_table:
-        raise UserError(
-            f"column={column} is for tables, such as file=reviews.csv ({', '.join(SUFFIXES)}):"
-            " omit it"
-        )
-    files = None
-    if path and path.is_dir():
-        visible = visible_in(path)
-        if any(place.is_dir() for place in visible):  # aclImdb/train has other .txt files
-            raise UserError(
-                f"{path} has subfolders: give a folder that has only a .txt file for each text"
-            )
-        files = numbered(visible)
-    elif path and not is_table and suffix_of(path) in OTHERS:
-        raise UserError(
-            f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: rename it, or convert it to"
-            " one of them"
-        )
+        raise UserError(f"column={column} is for tables, {', '.join(SUFFIXES)}: omit it")
+    if path is None:
+        if sys.stdin.isatty():
+            print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
+        return Lines(stream_lines(None))
+    if suffix_of(path) in OTHERS:
+        raise UserError(f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: convert it")
+    # a folder with others, such as aclImdb/train, is refused
+    files = numbered(visible_in(path)) if path.is_dir() else []
 
     def read() -> Iterator[str]:
-        if path and is_table:
-            return (
-                value
-                for (value,) in read_rows(path, {"column": default if column is None else column})
-            )
-        return stream_lines(path) if files is None else map(read_text, files)
+        if is_table:
+            return (value for (value,) in read_rows(path, {"column": column or default}))
+        return map(read_text, files) if path.is_dir() else stream_lines(path)
 
-    if path is None and sys.stdin.isatty():
-        print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-    total = sum(1 for _ in read()) if path and (path.is_dir() or path.is_file()) else None
+    total = sum(1 for _ in read()) if path.is_dir() or path.is_file() else None
     if total == 0:
         raise UserError(f"{path} has no texts")
     return Lines(read(), total)
@@ -214,21 +194,17 @@ def read_rows(
     columns: the setting that names a column -> its name. Raises UserError for a missing column or
     value (null), a file without rows, and rows that cannot be read, or in two ways.
     """
-    values = None
+    chosen, row = [*columns.values()], -1
     with wrapping_errors(file):
-        names, rows = open_table(file, [*columns.values()], encoding_errors)
-        if not names:
-            raise ValueError("it is empty")
+        names, rows = open_table(file, chosen, encoding_errors)
         for setting, column in columns.items():
             check_column(file, column, names, setting)
         for row, values in enumerate(rows):
             if None in values:
-                column = list(columns.values())[values.index(None)]
-                raise UserError(
-                    f"{file}: {counted(row)} has no '{column}': fill it, or remove the row"
-                )
+                missing = chosen[values.index(None)]
+                raise ValueError(f"{counted(row)} has no '{missing}': fill it, or remove the row")
             yield values  # type: ignore[misc]
-        if values is None:
+        if row < 0:
             raise ValueError("it has no rows")
 
 
@@ -254,13 +230,13 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
 
 def open_table(
     file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
-) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+) -> tuple[list[str], Iterator[Row]]:
     """Returns the names of all columns (of JSON, of the first row), and the rows of some."""
     lines = partial(read_lines, file, encoding_errors)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
     if suffix_of(file) == ".xlsx":
-        return sheet_rows(file, columns)
+        return json_rows(sheet_objects(file), columns)
     if suffix_of(file) in (".jsonl", ".json"):
         return json_rows(json_objects(lines()), columns)
     if suffix_of(file) not in SUFFIXES:
@@ -269,7 +245,7 @@ def open_table(
     names = next(rows, [])
     places = [names.index(name) for name in columns if name in names]
 
-    def chosen() -> Iterator[tuple[str, ...]]:
+    def chosen() -> Iterator[Row]:
         for number, row in enumerate(rows):
             if row == names and len(names) > 1:
                 raise ValueError(f"{counted(number)} repeats the header: remove it")
@@ -280,26 +256,24 @@ def open_table(
 
 def json_rows(
     objects: Iterator[dict[str, object]], columns: Sequence[str]
-) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+) -> tuple[list[str], Iterator[Row]]:
     """Returns the keys of the first object, and the values of each."""
     first = next(objects, {})
 
-    def rows() -> Iterator[tuple[str | None, ...]]:
+    def rows() -> Iterator[Row]:
         for row in chain([first], objects):
             yield tuple(text_of_cell(row.get(name)) for name in columns)
 
     return list(first), rows()
 
 
-def parquet_rows(
-    file: Path, columns: Sequence[str]
-) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
+def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[Row]]:
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     batches = table.iter_batches(4096, columns=columns)
 
-    def rows() -> Iterator[tuple[str | None, ...]]:
+    def rows() -> Iterator[Row]:
         for batch in batches:
             values = [batch[name].cast("string").to_pylist() for name in columns]
             yield from zip(*values, strict=True)
@@ -307,24 +281,17 @@ def parquet_rows(
     return table.schema_arrow.names, rows()
 
 
-def sheet_rows(
-    file: Path, columns: Sequence[str]
-) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-    """Returns the rows of an Excel file of one sheet, read by pandas; an empty cell is null."""
+def sheet_objects(file: Path) -> Iterator[dict[str, object]]:
+    """Returns the rows of an Excel file of one sheet, read by pandas; an empty cell is NaN."""
     import pandas as pd
 
-    sheets = pd.read_excel(file, sheet_name=None, dtype=object, keep_default_na=False)
+    sheets = pd.read_excel(
+        file, sheet_name=None, dtype=object, keep_default_na=False, na_values=[""]
+    )
     if len(sheets) != 1:
         raise ValueError(f"it has the sheets {', '.join(sheets)}: save one of them as .csv")
     (table,) = sheets.values()
-    names = [str(name) for name in table.columns]
-    found = [table.iloc[:, names.index(name)] for name in columns if name in names]
-
-    def rows() -> Iterator[tuple[str | None, ...]]:
-        for row in zip(*found, strict=True):
-            yield tuple(None if value == "" else text_of_cell(value) for value in row)
-
-    return names, rows()
+    return iter(table.rename(columns=str).to_dict("records"))
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
@@ -358,7 +325,7 @@ def text_of_cell(value: object) -> str | None:
 # --- writing tables -------------------------------------------------------------------------------
 
 
-def write_chunks(path: Path, chunks: Iterable[KnownColumns]) -> None:
+def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -> None:
     """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
     All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
@@ -368,25 +335,24 @@ def write_chunks(path: Path, chunks: Iterable[KnownColumns]) -> None:
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    suffix, writer = suffix_of(path), None
-    with atomically(path) as temporary, open(temporary, "wb") as file, ExitStack() as stack:
-        for columns in chunks:
-            if suffix == ".jsonl":
+    suffix = suffix_of(path)
+    with atomically(path) as temporary, open(temporary, "wb") as file:
+        if suffix == ".jsonl":
+            for columns in chunks:
                 for row in zip(*columns.values(), strict=True):
                     line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
                     file.write(f"{line}\n".encode())
+        else:
+            made = (pa.table(dict(columns)) for columns in chunks)
+            first = next(made, pa.table({}))  # a stream may have no lines
+            if suffix == ".parquet":
+                writer = pq.ParquetWriter(file, first.schema)
             else:
-                table = pa.table(dict(columns))
-                if writer is None and suffix == ".parquet":
-                    writer = stack.enter_context(pq.ParquetWriter(file, table.schema))
-                elif writer is None:
-                    options = pc.WriteOptions(
-                        delimiter="," if suffix == ".csv" else "\t", quoting_style="all_valid"
-                    )
-                    writer = stack.enter_context(
-                        pc.CSVWriter(file, table.schema, write_options=options)
-                    )
-                writer.write_table(table)
-        stack.close()
+                delimiter = "," if suffix == ".csv" else "\t"
+                options = pc.WriteOptions(delimiter=delimiter, quoting_style="all_valid")
+                writer = pc.CSVWriter(file, first.schema, write_options=options)
+            with writer:
+                for table in chain([first], made):
+                    writer.write_table(table)
         file.flush()
         os.fsync(file.fileno())

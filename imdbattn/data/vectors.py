@@ -1,0 +1,213 @@
+"""Word vectors that are not in the wheel: files of users, the archive of GloVe 6B, and torchtext.
+
+    vectors.txt   a word and its numbers on each line (GloVe), or such lines after one with the
+    vectors.vec   number of words and of dimensions (word2vec, fastText, Chinese-Word-Vectors)
+    vectors.bin   word2vec's binary form: such a line; then each word, a space, and its float32
+                  (Mikolov et al., https://code.google.com/archive/p/word2vec)
+
+Each may be compressed as .gz, .bz2 or .xz, or be in a .zip. Shapes: V words, D numbers per word.
+"""
+
+import io
+import math
+import re
+import ssl
+import zipfile
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path, PurePath
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
+from imdbattn.errors import UserError, wrapping_errors
+from imdbattn.io.files import acquired, sha256_of
+
+Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
+
+NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
+MARK = b"\xef\xbb\xbf"  # a byte order mark
+COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # V and D, as word2vec writes them
+LOOKED_AT = 100  # lines from which D is inferred
+
+ZIP = "glove.6B.zip"  # 862 MB, all dimensions
+# as in JuliaText/Embeddings.jl
+ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def read_vectors(path: Path, dim: int | None) -> Table:
+    """Reads all words and vectors of a file.
+
+    dim: D, or None if it follows from the file. Raises UserError of one line that names the file,
+    and the line or word that is wrong; also for a word that occurs twice, and a number that is not
+    finite.
+    """
+    with wrapping_errors(path), opened(path, dim) as (suffix, stream):
+        words, vectors_VD = (read_binary if suffix == ".bin" else read_text)(stream)
+        first: dict[str, int] = {}
+        for number, word in enumerate(words, 1):
+            if (other := first.setdefault(word, number)) != number:
+                raise ValueError(f"word {number}, {word!r}, is word {other}, too: remove one")
+        finite_V = np.isfinite(vectors_VD).all(1)
+        if not finite_V.all():
+            place = int(finite_V.argmin())
+            raise ValueError(f"word {place + 1}, {words[place]!r}, has a number that is not finite")
+        if dim not in (None, vectors_VD.shape[1]):
+            raise ValueError(f"it has {vectors_VD.shape[1]} dimensions: omit data.glove.dim={dim}")
+        return words, vectors_VD
+
+
+@contextmanager
+def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
+    """Yields the suffix of a file without that of its compression, and its bytes as a stream.
+
+    Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen. Raises ValueError
+    unless there is one.
+    """
+    suffix = path.suffix.lower()
+    if suffix != ".zip":
+        with open_bytes(path) as stream:
+            yield PurePath(path.stem if suffix in COMPRESSED else path).suffix.lower(), stream
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.lower().endswith(NAMES)]
+        names = [name for name in names if not name.startswith("__MACOSX")]
+        chosen = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
+        if len(chosen) != 1:
+            found = f"it has several files of vectors ({', '.join(names[:5])})"
+            raise ValueError(
+                f"{found}: unpack one, or set data.glove.dim to the number before its d.txt"
+                if names
+                else f"it has no file that ends in {', '.join(NAMES)}"
+            )
+        with archive.open(chosen[0]) as member:
+            yield PurePath(chosen[0]).suffix.lower(), cast(BinaryIO, member)
+
+
+def read_binary(stream: BinaryIO) -> Table:
+    """Reads word2vec's binary form.
+
+    Raises ValueError for a file with fewer or more words than its first line announces.
+    """
+    reader = io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20)
+    match = COUNTS.fullmatch(reader.readline(100))
+    if match is None:
+        raise ValueError(
+            "it does not begin with two counts, as word2vec's .bin does; of fastText, use the .vec"
+            " file"
+        )
+    count, width = int(match[1]), int(match[2])
+    words, rows = [], []
+    for number in range(1, count + 1):
+        word = bytearray()
+        while (sign := reader.read(1)) not in (b" ", b""):
+            if sign != b"\n" or word:  # a line break may precede a word
+                word += sign
+        row = reader.read(4 * width)
+        if len(row) < 4 * width:
+            raise ValueError(f"it ends in word {number} of {count}: download it again")
+        words.append(word.decode())
+        rows.append(row)
+    if reader.read(100).strip():
+        raise ValueError(
+            f"its first line announces {count:,} words, but more follow; text must be named .vec"
+        )
+    return words, np.frombuffer(b"".join(rows), "<f4").reshape(count, width)
+
+
+def read_text(stream: BinaryIO) -> Table:
+    """Reads a word and D numbers on each line, with or without a line of counts above.
+
+    Words may contain spaces, as in GloVe 840B: they are separated from their numbers from the
+    right. Raises ValueError that names the line unless all are words with D numbers each, as many
+    as the first line announces.
+    """
+    first = stream.readline().removeprefix(MARK)
+    counts = COUNTS.fullmatch(first)
+    first_lines = [*([] if counts else [first]), *islice(stream, LOOKED_AT)]
+    width = int(counts[2]) if counts else width_of(first_lines)
+    words, numbers = [], array("f")
+    lines = chain(first_lines, stream)
+    for number, line in enumerate(lines, 2 if counts else 1):
+        word, *row = line.rstrip(b" \r\n").rsplit(b" ", width)  # fastText writes a blank at the end
+        try:
+            numbers.extend(map(float, row))
+            has_more = b" " in word and is_number(word.rpartition(b" ")[2])
+            if len(row) < width or has_more:
+                raise ValueError
+            words.append(word.decode())
+        except ValueError as error:
+            if not line.strip() and not any(map(bytes.strip, lines)):
+                break  # blank lines at the end
+            raise ValueError(
+                f"line {number} is not a word and {width} numbers, separated by single spaces; it"
+                f" starts with {ascii(line[:60])[1:]}"
+            ) from error
+    if counts and len(words) != int(counts[1]):
+        raise ValueError(
+            f"its first line announces {int(counts[1]):,} words, but it has {len(words):,}: it may"
+            " have been cut off"
+        )
+    return words, np.frombuffer(numbers, np.float32).reshape(-1, width)
+
+
+def width_of(lines: list[bytes]) -> int:
+    """Returns D, from the numbers at the ends of the first lines; words may end in numbers, too."""
+    counts: Counter[int] = Counter()
+    for line in lines:
+        fields = line.rstrip(b" \r\n").split(b" ")
+        numbers = 0
+        while numbers < len(fields) - 1 and is_number(fields[-1 - numbers]):
+            numbers += 1
+        counts[numbers] += 1
+    ((width, _),) = counts.most_common(1)
+    if width == 0:
+        raise ValueError(
+            "it has no vectors: its lines do not end in numbers that single spaces separate;"
+            " word2vec's binary form must be named .bin"
+        )
+    return width
+
+
+def is_number(text: bytes) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(text))
+    return False
+
+
+# --- GloVe 6B -------------------------------------------------------------------------------------
+
+
+def read_torchtext(dim: int, cache: Path) -> Table:
+    """Returns GloVe 6B as torchtext 0.18, which loads only with torch 2.3, reads it."""
+    verifying = ssl._create_default_https_context
+    try:
+        from torchtext.vocab import GloVe
+
+        table = GloVe(name="6B", dim=dim, cache=str(cache))
+    finally:
+        # torchtext disables certificate checks for the whole process
+        ssl._create_default_https_context = verifying
+    return list(table.itos), table.vectors.numpy()
+
+
+def download(folder: Path) -> Path:
+    """Downloads glove.6B.zip unless it is there. Raises UserError for a wrong checksum."""
+    from huggingface_hub import hf_hub_download
+
+    file = folder / ZIP
+    with acquired(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
+        if not file.exists():
+            part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
+            if sha256_of(part) != ZIP_SHA256:
+                part.unlink()
+                raise UserError(f"{ZIP} was downloaded with a wrong checksum: try again")
+            part.rename(file)
+    return file

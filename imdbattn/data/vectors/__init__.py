@@ -1,1 +1,0 @@
-"""Reads the vectors of words in the forms in which people have them: one file per form."""
