@@ -153,9 +153,9 @@ def cut_reviews(
     splits of its own.
     """
 
-    if shares is None:
-        test_set, facts = "", {}
-    elif fold:
+    test_set = f"a cut of {(shares or {}).get('test', 0):.0%}"
+    facts: dict[str, object] = {}
+    if fold:
         if len(reviews.splits) > 1:
             raise UserError(
                 f"{name} already has a validation or test split: omit data.folds, or give one file,"
@@ -166,8 +166,6 @@ def cut_reviews(
         of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])
         test_set = f"fold {fold[0]} of {fold[1]}"
         facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
-    else:
-        test_set, facts = f"a cut of {shares['test']:.0%}", {}
 
     def indices(train: Split, missing: Mapping[str, float]) -> dict[str, np.ndarray]:
         if fold:
