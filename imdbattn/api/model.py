@@ -303,15 +303,15 @@ class Model:
 
 
 def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
-    """Returns texts as a list. Raises UserError for items that are no texts, such as None, and for
-    a container whose items are not the texts.
+    """Returns texts as a list. Raises UserError for items that are not strings, such as None, and
+    for a container whose items are not the texts.
     """
     if isinstance(texts, str):
         return [texts]
     # their items would be names of columns
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError("give a text, or texts in a list or in one column of a data frame")
-    items = list(texts)  # type: ignore[arg-type] # a TypeError names what is no list
+    items = list(texts)  # type: ignore[arg-type] # a TypeError names what is not iterable
     for number, item in enumerate(items):
         if not isinstance(item, str):
             raise UserError(f"text {number} (counted from 0) is {item!r} instead of a text")

@@ -77,14 +77,13 @@ def train(
     """
     cfg = compose(overrides, config)
     settings = plain_dict(cfg)
-    resume = bool(settings.get("resume"))
-    if (config is not None and overrides) or (folder is not None and resume):
-        raise UserError(
-            f"give {'resume= or folder=' if resume else 'overrides or config='}, not both"
-        )
-    from imdbattn.launch.single import checked_settings, log_results
+    if config is not None and overrides:
+        raise UserError("give overrides or config=, not both")
+    if folder is not None and settings["resume"]:
+        raise UserError("give resume= or folder=, not both")
+    from imdbattn.launch.single import checked_settings, log_results, resumed_folder
 
-    resumed = expanded(settings["resume"]).resolve() if resume else None
+    resumed = resumed_folder(settings)
     # before hydra.run.dir, which names the model
     valid = checked_settings(settings, overrides, resumed)
     run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
@@ -99,7 +98,7 @@ def train(
 
     with log_to_stdout(), preserved_torch_settings():
         try:
-            metrics = fit(valid, run_folder, resume)
+            metrics = fit(valid, run_folder, resume=resumed is not None)
         except Stopped as stopped:
             end = stopped
         else:

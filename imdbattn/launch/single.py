@@ -31,17 +31,11 @@ def run_single(cfg: DictConfig) -> float:
     """
     with Signals(BEFORE_TRAINING):
         settings, job = plain_dict(cfg), HydraConfig.get()
-        folder = Path(job.runtime.output_dir).resolve()
-        if settings["resume"]:
-            folder = expanded(settings["resume"]).resolve()  # runs/latest is a link
-        elif "TORCHELASTIC_RUN_ID" in os.environ and not any(
-            override.startswith("hydra.run.dir=") for override in job.overrides.hydra
-        ):
-            raise UserError(
-                "torchrun starts several processes, which need the same folder: add"
-                " hydra.run.dir=runs/<a name>"
-            )
-        resume = bool(settings["resume"]) or was_restarted(folder)
+        resumed = resumed_folder(settings)
+        if resumed is None:
+            check_torchrun(job.overrides.hydra)
+        folder = resumed or Path(job.runtime.output_dir).resolve()
+        resume = resumed is not None or was_restarted(folder)
         valid = checked_settings(settings, job.overrides.task, folder if resume else None)
         if os.environ.get("LOCAL_RANK", "0") != "0":
             end_with(os.getppid())
@@ -51,6 +45,22 @@ def run_single(cfg: DictConfig) -> float:
     metrics = fit(valid, folder, resume)
     log_results(valid, metrics, folder)
     return float(metrics["val_accuracy"])
+
+
+def resumed_folder(settings: Plain) -> Path | None:
+    """Returns the folder of the run that the setting `resume` names, if it names one."""
+    resume = settings["resume"]
+    return expanded(resume).resolve() if resume else None  # runs/latest is a link
+
+
+def check_torchrun(overrides: Sequence[str]) -> None:
+    """Raises UserError in a process of torchrun, unless its overrides name a folder for all."""
+    named = any(override.startswith("hydra.run.dir=") for override in overrides)
+    if "TORCHELASTIC_RUN_ID" in os.environ and not named:
+        raise UserError(
+            "torchrun starts several processes, which need the same folder: add"
+            " hydra.run.dir=runs/<a name>"
+        )
 
 
 def was_restarted(folder: Path) -> bool:
