@@ -120,53 +120,53 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
 LAYOUT = {
     f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")
 }
+SAMPLE = {"sample.csv": "id,label\n1,neg\n", "README.csv": "x\n"}  # no reviews
+FOUND = [  # files, and those of them that a warning names
+    ({"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE}, None),
+    ({"train.csv": TABLE, **SAMPLE}, "README.csv, sample"),
+    ({**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""}, None),
+    ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
+    ({**LAYOUT, "Dev.csv": TABLE}, None),
+]
+REFUSED = {  # what is unclear -> files, and what the message names
+    "a folder among the texts": ({**LAYOUT, "Train/neg/2020/1.txt": "x"}, "2020"),
+    "two tables of a split": ({"train.csv": TABLE, "TRAIN.csv": TABLE}, "TRAIN.csv, train.csv"),
+    "a missing part": ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, "Test-"),
+    "a table with labels": ({"train.csv": TABLE, "eval.csv": TABLE}, "eval.csv"),
+    "texts without labels": ({"train.csv": TABLE, "test/1.txt": "x"}, "test"),
+    "another format": ({"train.csv": TABLE, "Test.xlsx": "x"}, "Test.xlsx"),
+    "labels in two cases": ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg'"),
+    "an invisible character": ({"train.csv": TABLE + "a,neg\u200b\n"}, "'neg\\u200b'"),
+    "two forms of an accent": ({"train.csv": TABLE + "a,é\nb,e\u0301\n"}, "'é'"),
+    "one number as two labels": ({"train.csv": TABLE + "a,01\nb,1\n"}, "'01' and '1'"),
+    "a text with another suffix": ({**LAYOUT, "Train/pos/2.text": "x"}, "2.text"),
+    "a missing label": ({"train.csv": TABLE + "film,#N/A\n"}, "#N/A"),
+    "two files in one": (
+        {"train.csv": TABLE + TABLE},
+        "row 40 (counted from 0) repeats the header",
+    ),
+    "as Excel writes it": ({"train.csv": TABLE.replace(",", ";")}, "it has 'text;label'"),
+}
 
 
-@pytest.mark.parametrize(
-    ("files", "unused"),
-    [
-        ({"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE}, None),
-        (
-            {"train.csv": TABLE, "sample.csv": "id,label\n1,neg\n", "README.csv": "x\n"},
-            "README.csv, sample",
-        ),
-        ({**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""}, None),
-        ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
-        ({**LAYOUT, "Train/neg/2020/1.txt": "x"}, "2020: a folder among the texts"),
-        ({"train.csv": TABLE, "TRAIN.csv": TABLE}, "TRAIN.csv, train.csv: one split"),
-        ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, "Test-: a missing part"),
-        ({"train.csv": TABLE, "eval.csv": TABLE}, "eval.csv: it has labels"),
-        ({**LAYOUT, "Dev.csv": TABLE}, None),
-        ({"train.csv": TABLE, "test/1.txt": "x"}, "test: without labels"),
-        ({"train.csv": TABLE, "Test.xlsx": "x"}, "Test.xlsx: another format"),
-        ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg': labels that look the same"),
-        ({"train.csv": TABLE + "a,neg\u200b\n"}, "'neg\\u200b': an invisible character"),
-        ({"train.csv": TABLE + "a,é\nb,e\u0301\n"}, "'é': two forms of an accent"),
-        ({"train.csv": TABLE + "a,01\nb,1\n"}, "'01' and '1': labels that are the same number"),
-        ({**LAYOUT, "Train/pos/2.text": "x"}, "2.text: a text with another suffix"),
-        ({"train.csv": TABLE + "film,#N/A\n"}, "#N/A: a missing label"),
-        (
-            {"train.csv": TABLE + TABLE},
-            "row 40 (counted from 0) repeats the header: two files in one",
-        ),
-        ({"train.csv": TABLE.replace(",", ";")}, "it has 'text;label': as Excel writes it"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
-)
-def test_splits_are_found_by_name_and_what_is_unclear_is_refused(
+@pytest.mark.parametrize(("files", "unused"), FOUND)
+def test_splits_are_found_by_name_and_other_files_are_named(
     data_settings, tmp_path, caplog, files, unused
 ):
     cfg = at(data_settings, write(tmp_path, files))
-    if unused and ": " in unused:  # what the message names, and why
-        with pytest.raises(UserError, match=re.escape(unused.partition(": ")[0])):
-            find_source(cfg).load()
-        return
     first = {re.split("[/.-]", file)[0].lower() for file in files}
     expected = {name for name, spellings in NAMES.items() if first & {*spellings}}
     assert {*found_in(cfg)} == expected
     logged = [line for line in caplog.messages if "not used: " in line]
     assert len(logged) == bool(unused)
     assert not unused or f"not used: {unused}" in logged[0]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_folder_in_which_something_is_unclear_is_refused(data_settings, tmp_path, case):
+    files, message = REFUSED[case]
+    with pytest.raises(UserError, match=re.escape(message)):
+        find_source(at(data_settings, write(tmp_path, files))).load()
 
 
 ROWS = [{"text": "a film", "label": "pos"}, {"text": "a bad film", "label": "neg"}]
