@@ -21,7 +21,7 @@ def formula(attention, query, key, value, *more):
 
 
 @pytest.mark.parametrize("score", [Dot(2, 2), Additive(2, 2, hidden=8)])
-def test_worked_values_of_the_exercise(score):
+def test_attention_gives_the_worked_values_of_the_exercise(score):
     query, key = torch.ones(2, 1, 2), torch.ones(2, 10, 2)
     value = torch.arange(40.0).reshape(1, 10, 4).repeat(2, 1, 1)
     mask = sequence_mask(torch.tensor([2, 6]), 10)[:, None]

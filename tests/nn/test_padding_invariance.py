@@ -73,7 +73,7 @@ BATCHES = {"empty": [EMPTY], "unknown": [UNKNOWN], "mixed": [EMPTY, ORDINARY, UN
 @pytest.mark.parametrize(
     ("rung", "overrides"), VARIANTS, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_finite_logits_and_gradients(settings, rung, overrides):
+def test_an_empty_or_unknown_review_gives_finite_logits_and_gradients(settings, rung, overrides):
     model = net(settings, rung, *overrides).train()
     for name, reviews in BATCHES.items():
         model.zero_grad()

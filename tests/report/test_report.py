@@ -21,7 +21,7 @@ def undrawn(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
+def written(tmp_path_factory):
     """A comparison of three rungs, and the folder into which it was written."""
     comparison = made_up()
     written = write_report(
@@ -36,16 +36,16 @@ def printed(comparison) -> str:
     return console.file.getvalue()
 
 
-def test_everything_is_written_and_nothing_else(three):
+def test_everything_is_written_and_nothing_else(written):
     names = ("accuracies", "curves_accuracy", "curves_loss")
     tables = {f"comparison.{kind}" for kind in ("json", "md", "html", "tex")}
     figures = {f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf")}
-    assert contents(three[1]).keys() == tables | figures
-    assert json.loads((three[1] / "comparison.json").read_text()) == three[0]
+    assert contents(written[1]).keys() == tables | figures
+    assert json.loads((written[1] / "comparison.json").read_text()) == written[0]
 
 
-def test_page_markdown_and_terminal_state_the_same_result(three):
-    comparison, folder = three
+def test_page_markdown_and_terminal_state_the_same_result(written):
+    comparison, folder = written
     best = comparison["rungs"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
     numbers = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
@@ -65,8 +65,8 @@ def test_page_markdown_and_terminal_state_the_same_result(three):
         assert [one for one in told if one not in text] == []
 
 
-def test_the_tables_for_print_are_those_of_the_page(three):
-    lines = [line.strip() for line in (three[1] / "comparison.tex").read_text().splitlines()]
+def test_the_tables_for_print_are_those_of_the_page(written):
+    lines = [line.strip() for line in (written[1] / "comparison.tex").read_text().splitlines()]
     (base,) = (line for line in lines if line.startswith("base &"))
     assert base.startswith(
         r"base & 2 (seeds 1, 2) & 82.7 $\pm$ 0.1 & 82.7 $\pm$ 0.1 & 81.8--83.7 &"

@@ -17,7 +17,7 @@ from tests.resuming import contents, stops
 
 
 @pytest.fixture(scope="module")
-def half(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
+def stopped(small, settings, tmp_path_factory) -> tuple[DictConfig, Path]:
     """Settings and folder of a run that was stopped in its second epoch."""
     cfg = settings(*small, "model=residual", "trainer.max_epochs=3")
     folder = tmp_path_factory.mktemp("half")
@@ -54,8 +54,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case):
-    cfg, folder = half
+def test_an_invalid_state_is_refused_and_nothing_is_deleted(stopped, tmp_path, case):
+    cfg, folder = stopped
     run = shutil.copytree(folder, tmp_path / "run")
     last = run / "checkpoints" / "last.ckpt"
     DAMAGE[case](last)
@@ -67,9 +67,9 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(half, tmp_path, case
     assert contents(tmp_path) == before
 
 
-def test_no_file_that_a_state_names_is_deleted(half, tmp_path):
+def test_no_file_that_a_state_names_is_deleted(stopped, tmp_path):
     """Lightning deletes the best checkpoint that the state names when it has saved a better one."""
-    cfg, folder = half
+    cfg, folder = stopped
     run = shutil.copytree(folder, tmp_path / "run")
     (tmp_path / "mine.txt").write_text("mine")
     mine = f"{run}/checkpoints/../../mine.txt"

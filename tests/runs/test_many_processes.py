@@ -44,8 +44,8 @@ def job(small):
 
 
 @pytest.fixture(scope="session")
-def ran(job, tmp_path_factory):
-    """ran(processes): losses of steps, metrics and folder of a job on so many processes."""
+def run_on(job, tmp_path_factory):
+    """run_on(processes): losses of steps, metrics and folder of a job on so many processes."""
     runs: dict[int, tuple[list[float], dict, Path]] = {}
 
     def run(processes: int) -> tuple[list[float], dict, Path]:
@@ -87,10 +87,10 @@ def one_run(folder: Path) -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
 def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_one_run(
-    ran, processes
+    run_on, processes
 ):
-    losses, metrics, folder = ran(processes)
-    alone, expected, _ = ran(1)
+    losses, metrics, folder = run_on(processes)
+    alone, expected, _ = run_on(1)
     assert len(alone) > 20
     assert losses == pytest.approx(alone, rel=1e-5)
     for name in ("val_loss", "test_loss"):
@@ -102,16 +102,16 @@ def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_
 
 
 @pytest.mark.slow
-def test_torchrun_makes_one_run(job, ran, tmp_path):
+def test_torchrun_makes_one_run(job, run_on, tmp_path):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["-m", "imdbattn.train", *job, "trainer=ddp_cpu", "hydra.run.dir=runs/x"]
     start(command, tmp_path, OMP_NUM_THREADS="1")
-    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(run_on(1)[1]["test_loss"], rel=1e-5)
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"x", "latest"}
 
 
 @pytest.mark.slow
-def test_srun_makes_one_run(job, ran, tmp_path):
+def test_srun_makes_one_run(job, run_on, tmp_path):
     """Two tasks of a SLURM job, with the environment variables that srun sets."""
     names = {"JOB_ID": free_port(), "JOB_NAME": "ladder", "NTASKS": "2", "NTASKS_PER_NODE": "2"}
     names |= {"NNODES": "1", "NODEID": "0", "NODELIST": "localhost"}
@@ -124,6 +124,6 @@ def test_srun_makes_one_run(job, ran, tmp_path):
 
     with ThreadPoolExecutor() as pool:
         outputs = list(pool.map(task, range(2)))
-    assert one_run(tmp_path)["test_loss"] == pytest.approx(ran(1)[1]["test_loss"], rel=1e-5)
+    assert one_run(tmp_path)["test_loss"] == pytest.approx(run_on(1)[1]["test_loss"], rel=1e-5)
     assert "test accuracy" in outputs[0]
     assert "test accuracy" not in outputs[1]

@@ -27,8 +27,8 @@ KINDS = {"reverse": REVERSE, "translation": TRANSLATION}
 
 
 @pytest.fixture(scope="module")
-def ran(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
-    """ran("reverse", overrides...): folder and metrics of a run, once; alone with pictures."""
+def run_of(settings, tmp_path_factory) -> Callable[..., tuple[Path, dict]]:
+    """run_of("reverse", overrides...): folder and metrics of a run, once; alone with pictures."""
     runs: dict[tuple[str, ...], tuple[Path, dict]] = {}
 
     def run(*words: str) -> tuple[Path, dict]:
@@ -63,8 +63,8 @@ def taught(net: torch.nn.Module, source: list[int], target: list[int]) -> float:
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
-def test_a_run_writes_all_files_of_its_folder(ran, kind):
-    folder, metrics = ran(kind)
+def test_a_run_writes_all_files_of_its_folder(run_of, kind):
+    folder, metrics = run_of(kind)
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert metrics["items"] == {"reverse": "strings", "translation": "sentences"}[kind]
     assert ("test_bleu" in metrics) == ("val_bleu" in metrics) == (kind == "translation")
@@ -87,9 +87,9 @@ def test_a_run_writes_all_files_of_its_folder(ran, kind):
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
-def test_the_loss_is_the_mean_over_single_pairs(ran, settings, kind):
+def test_the_loss_is_the_mean_over_single_pairs(run_of, settings, kind):
     """Nats per symbol, including the end symbol."""
-    folder, metrics = ran(kind)
+    folder, metrics = run_of(kind)
     cfg = settings(*KINDS[kind])
     net = predictor_of(cfg, folder / "checkpoints" / "best.ckpt").net
     corpus = prepare_pairs(cfg.data)
@@ -124,7 +124,7 @@ def test_every_symbol_has_the_same_weight_in_the_training_loss(settings, smoothi
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_bleu_of_a_worked_example():
+def test_bleu_is_that_of_a_worked_example():
     """Of whole outputs, their words as they are: `<unk>` is one word, which sacrebleu's own
     tokenizer cuts into three.
 
@@ -145,8 +145,8 @@ def test_bleu_of_a_worked_example():
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))
-def test_evaluate_gives_the_numbers_that_training_gave(ran, scored, kind):
-    folder, metrics = ran(kind)
+def test_evaluate_gives_the_numbers_that_training_gave(run_of, scored, kind):
+    folder, metrics = run_of(kind)
     for split, name in (("test", "test"), ("validation", "val")):
         found = scored(folder, f"split={split}")
         for value in ("accuracy", "count", "bleu"):
@@ -172,10 +172,10 @@ STOPS = {
 
 @pytest.mark.parametrize("case", slow_except(["in the middle"], STOPS))
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    ran, settings, stopping, tmp_path, case
+    run_of, settings, stopping, tmp_path, case
 ):
     kind, *overrides = STOPS[case]
-    reference, metrics = ran(kind, *overrides)
+    reference, metrics = run_of(kind, *overrides)
     cfg = settings(*KINDS[kind], *overrides)
     stopping(metrics["steps"] // 2 + 3, signal.SIGTERM)
     with pytest.raises(SystemExit):
