@@ -52,7 +52,7 @@ def test_each_rung_is_compared_with_the_one_that_it_extends(ladder):
     assert labels_of(found) == ["mean", "base", "residual"]
     assert steps_of(found) == [("mean", "base"), ("base", "residual")]
     assert [rung["seeds"] for rung in found["rungs"]] == [[1, 2, 3]] * 3
-    assert (found["split"], found["count"], found["fingerprint"]) == ("test", REVIEWS, "f1")
+    assert (found["split"], found["reviews"], found["fingerprint"]) == ("test", REVIEWS, "f1")
     assert [pair["verdict"] for pair in found["pairs"]] == ["better", "better"]
     json.dumps(found, allow_nan=False)  # raises no exception
 
@@ -425,7 +425,7 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
         pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)
     ]
     right = np.array([table["right"].to_numpy() for table in tables])
-    assert (found["items"], found["count"]) == ("strings", REVIEWS)
+    assert (found["items"], found["reviews"]) == ("strings", REVIEWS)
     assert found["labels"] == rung["confusion"] == []
     assert rung["test"]["values"] == pytest.approx(right.mean(1))
     confidence = [table["probability"].to_numpy() for table in tables]

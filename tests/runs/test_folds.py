@@ -114,7 +114,7 @@ def write_folds(folder: Path, model="mean", seed=1, accuracy=0.8, folds=4, data=
 
 
 @pytest.fixture(scope="module")
-def comparison_key(tmp_path_factory):
+def four_folds(tmp_path_factory):
     """Two rungs, two seeds, four folds."""
     folder = tmp_path_factory.mktemp("folds")
     for model, accuracy in (("base", 0.85), ("mean", 0.7)):
@@ -123,13 +123,13 @@ def comparison_key(tmp_path_factory):
     return folder
 
 
-def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_path):
+def test_folds_are_compared_as_one_run_that_has_scored_every_review(four_folds, tmp_path):
     """The numbers are those of ordinary runs with the same predictions of all reviews."""
     for model, accuracy in (("base", 0.85), ("mean", 0.7)):
         for seed in (1, 2):
             write_run(tmp_path / f"{model}{seed}", model, seed, accuracy + 0.01 * seed)
-    found, ordinary = quick(folded), quick(tmp_path)
-    assert (found["count"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
+    found, ordinary = quick(four_folds), quick(tmp_path)
+    assert (found["reviews"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
     assert found["test_set"] == "small: 4 folds in blocks"
     assert not found["skipped"]
     assert found["pairs"] == ordinary["pairs"]
@@ -142,11 +142,11 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(folded, tmp_
     assert len(found["folders"]) == 16
 
 
-def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(folded):
-    found = quick(folded)
+def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(four_folds):
+    found = quick(four_folds)
     rung, values = found["rungs"][1], []
     for fold in (1, 2, 3, 4):
-        files = folded.glob(f"base-s?-fold{fold}/predictions.parquet")
+        files = four_folds.glob(f"base-s?-fold{fold}/predictions.parquet")
         tables = [pq.read_table(file).to_pandas() for file in files]
         values.append(np.mean([(one["label"] == one["predicted"]).mean() for one in tables]))
     assert rung["folds"]["values"] == pytest.approx(values)
@@ -155,14 +155,14 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(fold
     assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
 
 
-def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, tmp_path):
+def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(four_folds, tmp_path):
     write_folds(tmp_path / "few", "residual", only=(1, 3))
     (one,) = write_folds(tmp_path / "untested", "residual_pe", only=(1,))
     (one / "predictions.parquet").unlink()
     write_folds(tmp_path / "untested", "residual_pe", only=(2, 3, 4))
-    found = quick(folded, tmp_path)
+    found = quick(four_folds, tmp_path)
     assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
-    assert found["pairs"] == quick(folded)["pairs"]
+    assert found["pairs"] == quick(four_folds)["pairs"]
     reasons = [skipped["reason"] for skipped in found["skipped"]]
     for name, missing, reason in zip(("", "_pe"), ("2, 4", "1"), reasons, strict=True):
         words = f"of residual{name}, seed 1: no test predictions of fold {missing} of 4"
@@ -171,17 +171,17 @@ def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(folded, t
         quick(tmp_path / "few")
 
 
-def test_folds_of_different_numbers_or_data_are_not_mixed(folded, tmp_path):
+def test_folds_of_different_numbers_or_data_are_not_mixed(four_folds, tmp_path):
     write_folds(tmp_path / "five", "mean", folds=5)
     write_folds(tmp_path / "five", "base", folds=5)
     write_folds(tmp_path / "other", "mean", data="e")
     write_folds(tmp_path / "half", "residual", only=(1, 2))
     write_folds(tmp_path / "half", "residual", only=(3, 4), data="e")
     write_run(tmp_path / "plain", "mean")
-    found = {one["fingerprint"]: one for one in quick_sets(folded, tmp_path)}
+    found = {one["fingerprint"]: one for one in quick_sets(four_folds, tmp_path)}
     labels = {name: [rung["label"] for rung in one["rungs"]] for name, one in found.items()}
     both = ["mean", "base"]
     assert labels == {"f1": ["mean"], "d4": both, "d5": both, "e4": ["mean"]}
-    assert found["d4"]["pairs"] == quick(folded)["pairs"]
+    assert found["d4"]["pairs"] == quick(four_folds)["pairs"]
     reasons = [skipped["reason"] for skipped in found["d4"]["skipped"]]
     assert ["fold 3, 4 of 4" in reasons[0], "fold 1, 2 of 4" in reasons[1]] == [True, True]

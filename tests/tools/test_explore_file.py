@@ -286,7 +286,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     predictor = model.predictor
     monkeypatch.setitem(predictor.metadata, "labels", [html, "pos"])
     review = {"row": 0, "text": html, "label": html}
-    monkeypatch.setattr(onefile, "test_count", lambda run, predictions: [review])
+    monkeypatch.setattr(onefile, "test_reviews", lambda run, predictions: [review])
     bad = onefile.PageModel(html, predictor, model.metrics, model.run)
     onefile.write_page([bad], tmp_path / "page.html", words=None)
     source = (tmp_path / "page.html").read_text("utf-8")
