@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,10 +30,7 @@ from imdbattn.data.tokens import (
 )
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root, expanded
-
-if TYPE_CHECKING:
-    from imdbattn.settings.schema import ReviewDataSettings
-
+from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +92,7 @@ class ReviewCorpus(Corpus):
 
 
 def prepare_reviews(
-    cfg: "ReviewDataSettings", keep_splits: bool = False, glove: Glove | None = None
+    cfg: ReviewDataSettings, keep_splits: bool = False, glove: Glove | None = None
 ) -> ReviewCorpus:
     """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
     cache.
@@ -107,16 +104,9 @@ def prepare_reviews(
     source = find_source(cfg)
     shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
     fold = (cfg.fold, cfg.folds) if cfg.fold and cfg.folds and not keep_splits else None
-    share_list = None if shares is None else [*shares.values(), *(fold or ())]
-    identity = [
-        TOKENS_FORMAT,
-        source.name,
-        source.key,
-        share_list,
-        tokenizer_signature(cfg.tokenizer),
-        glove.fingerprint,
-        cfg.limit,
-    ]
+    cut = shares and [*shares.values(), *(fold or ())]
+    words = (tokenizer_signature(cfg.tokenizer), glove.fingerprint)
+    identity = [TOKENS_FORMAT, source.name, source.key, cut, *words, cfg.limit]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -131,59 +121,45 @@ def prepare_reviews(
     folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
-    log_reviews(splits, meta, source)
-    least = 0.0 if keep_splits else cfg.min_known
-    check_known(meta["facts"]["known_words"], "words", VECTORS_REMEDY, source.name, least)
     if version := custom_tokenizer_version(cfg.tokenizer):
         meta["facts"]["tokenizer"] = version
-    return ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
+    corpus = ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
+    log_reviews(corpus, source.name)
+    least = 0.0 if keep_splits else cfg.min_known
+    check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, least)
+    return corpus
 
 
-def log_reviews(splits: Mapping[str, Ragged], meta: Mapping[str, Any], source: Source) -> None:
+def log_reviews(corpus: ReviewCorpus, source: str) -> None:
     """Logs the sizes of users' splits, and what may be meant otherwise: reviews without words,
-    texts that occur several times, and labels that share parts. meta: of the cache entry.
+    texts that occur several times, and labels that share parts. source: its name.
     """
-    for name, split in splits.items():
-        if source.kind == "path":
-            counts = split.labels.bincount(minlength=len(meta["label_names"])).tolist()
-            sizes = ", ".join(
-                f"{label} {count:,}"
-                for label, count in zip(meta["label_names"], counts, strict=True)
-            )
+    repeated_texts: Any = corpus.facts["repeated_texts"]
+    for name, split in corpus.splits.items():
+        if corpus.source_kind == "path":
+            counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
+            pairs = zip(corpus.label_names, counts, strict=True)
+            sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
             log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
         if empty := int((split.lengths == 0).sum()):
-            log.warning(
-                "%s: %d reviews of %s have no words; they are kept and scored",
-                source.name,
-                empty,
-                name,
-            )
-    for name, repeated in meta["facts"]["repeated_texts"].items():
+            where = f"{empty} reviews of {name}"
+            log.warning("%s: %s have no words; they are kept and scored", source, where)
+        repeated = repeated_texts.get(name, {"reviews": 0})
         if repeated["reviews"]:
-            log.info(
-                "%s: %d texts occur several times in %s (%d reviews); intervals count each once",
-                source.name,
-                repeated["texts"],
-                name,
-                repeated["reviews"],
-            )
-    warn_of_joined_labels(meta["label_names"], source.name)
+            many = f"{repeated['texts']} texts occur several times in {name}"
+            count = repeated["reviews"]
+            log.info("%s: %s (%d reviews); intervals count each once", source, many, count)
+    warn_of_joined_labels(corpus.label_names, source)
 
 
-def check_known(share: float, items: str, remedy: str, name: str, least: float) -> None:
-    """Logs which share of the items is known, with a warning below FEW_KNOWN.
+def check_known(share: float, items: str, source: str, remedy: str, least: float) -> None:
+    """Logs which share of the items is known: of the words with letters, those that have a vector;
+    of the symbols of pairs, those that training has. It is a warning below FEW_KNOWN.
 
-    Args:
-        share: of the words that contain letters, those that have a vector; of the symbols of pairs,
-            those that training has.
-        items: what is counted, for the message.
-        remedy: the usual causes, and the settings that change them.
-        name: of the source.
-        least: the setting data.min_known.
-
-    Raises UserError if less than `least` is known.
+    remedy: the usual causes, and the settings that change them. least: the setting data.min_known.
+    Raises UserError if less than that is known.
     """
-    line = f"{name}: {share:.1%} of the {items} are known"
+    line = f"{source}: {share:.1%} of the {items} are known"
     if share < least:
         raise UserError(f"{line}: {remedy}; data.min_known=0 trains nevertheless")
     if share < FEW_KNOWN:
@@ -200,18 +176,16 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
     for name in names:
         pieces.update({piece.strip() for piece in SEPARATORS.split(name)} - {""})
     shared = [piece for piece, count in pieces.items() if count > 1]
-    joined = [name for name in names if SEPARATORS.search(name)]
-    if shared and joined:
+    if shared and any(map(SEPARATORS.search, names)):
         log.warning(
-            "%s: %s are separate classes, although they share %s: several labels per text are not"
+            "%s: labels that share %s are separate classes: several labels per text are not"
             " supported",
             source,
-            in_line(", ".join(map(repr, joined)), 100),
-            in_line(", ".join(map(repr, shared)), 100),
+            in_line(", ".join(map(repr, shared))),
         )
 
 
-def load_vectors(cfg: "ReviewDataSettings") -> Glove:
+def load_vectors(cfg: ReviewDataSettings) -> Glove:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
@@ -247,7 +221,7 @@ def custom_tokenizer_version(setting: object) -> str:
 # --- the source of the reviews --------------------------------------------------------------------
 
 
-def find_source(cfg: "ReviewDataSettings") -> Source:
+def find_source(cfg: ReviewDataSettings) -> Source:
     """Returns the source that the `data` settings name; its key changes with the code of a custom
     tokenizer, too. `auto` is decided here.
 
@@ -259,7 +233,7 @@ def find_source(cfg: "ReviewDataSettings") -> Source:
     return source
 
 
-def named_source(cfg: "ReviewDataSettings") -> Source:
+def named_source(cfg: ReviewDataSettings) -> Source:
     if not isinstance(cfg.source, str):
         from imdbattn.data.sources.custom import custom_reviews
 
@@ -294,6 +268,7 @@ def write_entry(
     import pyarrow.parquet as pq
 
     tokens = known = known_words = unknown_words = 0
+    fingerprints = {}
     repeated = {}  # numbers of texts that occur several times in a split, and of their reviews
     has_letter_V = np.array([LETTER.search(word) is not None for word in vectors.words], bool)
     for name, split in reviews.splits.items():
@@ -304,9 +279,8 @@ def write_entry(
         known_words += int(has_letter_V[ids[is_known] - FIRST_WORD].sum())
         unknown_words += unknown
         lists = pa.LargeListArray.from_arrays(offsets, ids)
-        table = pa.table(
-            {"ids": lists, "label": pa.array(split.labels, pa.int64()), "row": split.rows}
-        )
+        labels = pa.array(split.labels, pa.int64())
+        table = pa.table({"ids": lists, "label": labels, "row": split.rows})
         with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
             # one chunk, so that reading copies nothing
             stream.write_table(table, max_chunksize=max(len(table), 1))
@@ -315,20 +289,16 @@ def write_entry(
             repeated[name] = {"texts": len(times), "reviews": sum(times)}
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
+        fingerprints[name] = fingerprint(split.labelled())
     if reviews.dropped:
-        log.info(
-            "%s: omitted %d training reviews whose text is also in another split",
-            source.name,
-            reviews.dropped,
-        )
+        omitted = f"omitted {reviews.dropped} training reviews"
+        log.info("%s: %s whose text is also in another split", source.name, omitted)
     meta = {
         "label_names": reviews.label_names,
         "source_kind": source.kind,
         "source_key": source.checksum,
         "test_set": reviews.test_set,
-        "fingerprints": {
-            name: fingerprint(split.labelled()) for name, split in reviews.splits.items()
-        },
+        "fingerprints": fingerprints,
         "facts": {
             "labels": reviews.label_names,
             "known_tokens": known / max(tokens, 1),

