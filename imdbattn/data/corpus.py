@@ -161,7 +161,7 @@ def check_known(share: float, items: str, source: str, remedy: str, least: float
     """
     line = f"{source}: {share:.1%} of the {items} are known"
     if share < least:
-        raise UserError(f"{line}: {remedy}; data.min_known=0 trains nevertheless")
+        raise UserError(f"{line}: {remedy}; data.min_known=0 trains anyway")
     if share < FEW_KNOWN:
         log.warning("%s, the others are read as <unk>: %s", line, remedy)
     else:

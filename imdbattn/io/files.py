@@ -250,6 +250,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
         try:
             content: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:  # whose message says how to load it nevertheless
+        except pickle.UnpicklingError as error:  # whose message says how to load it anyway
             raise ValueError("it contains something other than tensors and plain values") from error
     return content

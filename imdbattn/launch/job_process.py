@@ -50,7 +50,7 @@ def run_job(cfg: DictConfig) -> float | None:
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
         process = joined(start_job(job, cpus, anew=True))
         return record_end(job, *outcome(job, process))
-    except Exception as error:  # any exception: the other jobs run nevertheless
+    except Exception as error:  # any exception: the other jobs still run
         record(folder, "failed", in_line(error, None))
         return None
     except BaseException:  # Ctrl-C or SIGTERM

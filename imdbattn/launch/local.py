@@ -85,7 +85,7 @@ class LocalJobs:
         try:
             job = job_of(config, folder)
             has_results = has_current_results(folder, job.settings)
-        except Exception as error:  # any exception: the other jobs run nevertheless
+        except Exception as error:  # any exception: the other jobs still run
             record(folder, "failed", in_line(error, None))
             self.end(number, folder, None)
             return

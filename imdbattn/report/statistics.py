@@ -154,7 +154,7 @@ def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) 
 def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     """Returns (T, S): a value of each text, of which intervals are computed as of reviews.
 
-    A model predicts the same for equal texts, so that their reviews are no independent draws. The
+    A model predicts the same for equal texts, so that their reviews are not independent draws. The
     value of a text is the mean over all reviews, plus T / N times the deviations of its own
     reviews: the mean stays, and its variance is that of a sample of clusters of different sizes
     (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts nothing changes.

@@ -284,7 +284,7 @@ def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Te
 
 def attending(module: nn.Module) -> list[Call]:
     """Returns a module as functions of (x, mask) with an effect of words on each other, but not of
-    padding if one of them has none; [] if it is no attention.
+    padding if one of them has none; [] if it is not attention.
     """
 
     def heads(x: Tensor, m: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def blocked(result: Result) -> Result:
 
 
 def is_students(thing: Any) -> bool:
-    """Returns whether it can be called, and is no class or function of torch."""
+    """Returns whether it can be called, and is not a class or function of torch."""
     is_torchs = isinstance(thing, type | FunctionType) and thing.__module__.startswith("torch")
     return callable(thing) and not is_torchs
 

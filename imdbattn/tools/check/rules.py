@@ -142,7 +142,7 @@ def registered(part: Part) -> None:
     """Every layer and every weight is registered."""
     *_, (_, net) = nets(part)
     require_no_lists(net)
-    if not part.kind.is_model:  # whose vectors and positions are no weights
+    if not part.kind.is_model:  # whose vectors and positions are not weights
         require_parameters(net, net_of(part, seed=1), lambda: call(part, net, *inputs(part, 3, 2)))
 
 

@@ -161,7 +161,7 @@ def load(name: str) -> Sheet:
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
     page = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
     if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
-        raise UserError(f"{name} is no sheet: it has no parts")
+        raise UserError(f"{name} is not a sheet: it has no parts")
     entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
     if page.get("with"):
         entries += [replace(entry, optional=True) for entry in load(page["with"]).entries]

@@ -20,7 +20,7 @@ class Table(NamedTuple):
 
 
 def lines_of(*files: Path) -> list[str]:
-    """Returns the lines of the files that are no comments."""
+    """Returns the lines of the files without comments."""
     lines = [line for file in files for line in file.read_text().splitlines()]
     return [line for line in lines if not line.startswith("#")]
 
