@@ -137,7 +137,7 @@ def mean_or_cls(part: Part) -> None:
             raise NotChecked(f"Differs from the sheet: {found.args[1]}") from found
         raise
     if not is_read:
-        raise NotChecked("The input of the head was not compared: it is not a result (B, D) of words.")
+        raise NotChecked("The head's input was not compared: it is not a result (B, D) of words.")
 
 
 def cls(part: Part) -> None:
