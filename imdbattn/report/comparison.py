@@ -409,9 +409,10 @@ def disagreements(
         reference.
     """
     first = scored[0].seeds[0]
-    true_NV = np.stack(
-        [np.mean([seed.true_N for seed in one.seeds], axis=0) for one in scored], axis=1
-    )
+    means = []  # of each variant, the probability of the label (N,)
+    for each in scored:
+        means.append(np.mean([seed.true_N for seed in each.seeds], axis=0))
+    true_NV = np.stack(means, axis=1)
     spread_N = true_NV.std(1)
     items: list[Disagreement] = []
     for n in np.argsort(-spread_N, kind="stable")[:count]:

@@ -16,7 +16,6 @@ from imdbattn.report.comparison_figures import (
 )
 from imdbattn.report.content import (
     ComparedSet,
-    LargestClass,
     RungPair,
     RungResults,
     ScoredItems,
@@ -286,18 +285,14 @@ def about(comparison: ComparedSet) -> str:
     words = list(dict.fromkeys([*words, *map(shortened, comparison["overrides"])]))
     text = f"{set_name(comparison, comparison['items'])}."
     if largest := comparison["largest_class"]:
-        text += f" {largest_class_sentence(largest)}."
+        label = in_line(largest["label"], 40)
+        text += f" The largest class, {label}, has {percent(largest['share'])} %."
     if words:
         text += f" All rungs were trained with {', '.join(words)}."
     if comparison["chosen_by"] != ["accuracy"]:
         metrics = " or ".join(map(metric_name, comparison["chosen_by"]))
         text += f" The epoch of each run was chosen by its validation {metrics}."
     return text
-
-
-def largest_class_sentence(largest: LargestClass) -> str:
-    """Returns `The largest class, pos, has 50.2 %`, in one line."""
-    return f"The largest class, {in_line(largest['label'], 40)}, has {percent(largest['share'])} %"
 
 
 def headline(comparison: ComparedSet) -> str:

@@ -114,6 +114,11 @@ class FinishedRun:
         """The path of its folder, for display."""
         return display(self.folder)
 
+    @property
+    def finished_at(self) -> float:
+        """When its results were written, in seconds."""
+        return (self.folder / "metrics.json").stat().st_mtime
+
     def fingerprint(self, split: str) -> str | None:
         return self.metrics.get(FINGERPRINT[split])
 
@@ -196,7 +201,7 @@ def find_runs(
         except Exception as error:  # any exception: a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
             continue
-        old, new = sorted((newest.get(identity, run), run), key=finished_at)
+        old, new = sorted((newest.get(identity, run), run), key=lambda each: each.finished_at)
         if old is not new:
             reason = f"it was run again in {new.path}"
             if not by_folder:
@@ -208,11 +213,6 @@ def find_runs(
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
         raise UserError(f"no finished run in {searched}{first}: choose another folder")
     return list(newest.values()), skipped
-
-
-def finished_at(run: FinishedRun) -> float:
-    """Returns when the results of a run were written, in seconds."""
-    return (run.folder / "metrics.json").stat().st_mtime
 
 
 def run_folders(root: Path) -> Iterator[Path]:
@@ -320,7 +320,11 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
         FINGERPRINT["test"]: about["fingerprint"],
         FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
     }
-    return replace(first, metrics=metrics, curves=mean_curves(runs), folds=runs)
+    curves: Curves = {}
+    for name in first.curves:
+        if means := mean_curve([run.curves.get(name, {}) for run in runs]):
+            curves[name] = means  # at the epochs that all folds have
+    return replace(first, metrics=metrics, curves=curves, folds=runs)
 
 
 def values_of(runs: Sequence[FinishedRun], name: str) -> list[float]:
@@ -332,12 +336,3 @@ def values_of(runs: Sequence[FinishedRun], name: str) -> list[float]:
 def mean_over_runs(runs: Sequence[FinishedRun], name: str) -> float | None:
     values = values_of(runs, name)
     return mean(values) if values else None
-
-
-def mean_curves(runs: Sequence[FinishedRun]) -> Curves:
-    """Returns the means of the learning curves, at the epochs that all folds have."""
-    curves: Curves = {}
-    for name in runs[0].curves:
-        if means := mean_curve([run.curves.get(name, {}) for run in runs]):
-            curves[name] = means
-    return curves
