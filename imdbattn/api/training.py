@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
-from imdbattn.launch.errors import remove_empty
+from imdbattn.launch.failure import remove_empty
 from imdbattn.launch.hydra_config import QUOTED, plain_dict
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted

@@ -87,7 +87,7 @@ def run_command(
         except Exception as error:
             if in_sweep():  # run_job has recorded the error of a job
                 raise
-            from imdbattn.launch.errors import fail
+            from imdbattn.launch.failure import fail
 
             # Hydra would print more lines
             fail(error, config_name, Path(job.runtime.output_dir))
@@ -107,7 +107,7 @@ def run_command(
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
         from imdbattn.launch.composition import as_user_error
-        from imdbattn.launch.errors import fail
+        from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, arguments), config_name)
 

@@ -18,7 +18,7 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from imdbattn.errors import in_line
-from imdbattn.launch.errors import fail
+from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, joined, start_fork, stop
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, record, record_end, resumable

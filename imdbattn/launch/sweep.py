@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquired, expanded
-from imdbattn.launch.errors import fail, print_error, remove_empty
+from imdbattn.launch.failure import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import plain_dict, quote
 from imdbattn.launch.job import recorded_jobs
 from imdbattn.launch.process import without_gc

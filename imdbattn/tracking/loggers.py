@@ -42,7 +42,9 @@ class StartedRun:
 
 
 class RunLogger:
-    """Receives more than settings, curves and results: a base class of a Lightning Logger."""
+    """A second base class, beside Logger, of a logger that receives more than settings, curves and
+    results.
+    """
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None
