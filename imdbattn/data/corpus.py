@@ -177,12 +177,8 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
         pieces.update({piece.strip() for piece in SEPARATORS.split(name)} - {""})
     shared = [piece for piece, count in pieces.items() if count > 1]
     if shared and any(map(SEPARATORS.search, names)):
-        log.warning(
-            "%s: labels that share %s are separate classes: several labels per text are not"
-            " supported",
-            source,
-            in_line(", ".join(map(repr, shared))),
-        )
+        labels = f"labels that share {in_line(', '.join(map(repr, shared)))} are separate classes"
+        log.warning("%s: %s: several labels per text are not supported", source, labels)
 
 
 def load_vectors(cfg: ReviewDataSettings) -> Glove:

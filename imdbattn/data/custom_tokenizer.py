@@ -39,9 +39,8 @@ def _splitter(settings: str) -> Splitter:
         with wrapping_errors(where):
             words = list(split(text))
         if not all(isinstance(word, str) for word in words):
-            raise UserError(
-                f"{where} returns {in_line(repr(words), 80)} instead of a list of words"
-            )
+            shown = in_line(repr(words), 80)
+            raise UserError(f"{where} returns {shown} instead of a list of words")
         return [word for word in words if word.strip()]
 
     return words_of
@@ -96,11 +95,11 @@ class CustomTokenizer:
             start = text.find(word, end)
             if start < 0:
                 start = lowered.find(word, end)
+            stop = start + len(word)
             if start < 0:
-                words.append(Word(word, end, end, self._id(word)))
-                continue
-            end = start + len(word)
-            words.append(Word(word, start, end, self._id(word)))
+                start = stop = end
+            words.append(Word(word, start, stop, self._id(word)))
+            end = stop
         return words
 
     def _id(self, word: str) -> int:

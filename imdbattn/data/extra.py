@@ -51,12 +51,8 @@ def with_extra(
         spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
     }
     kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
-    log.info(
-        "data.extra=%s: %d training texts; omitted %d in validation or test",
-        cfg.extra,
-        len(kept),
-        len(texts) - len(kept),
-    )
+    omitted = f"omitted {len(texts) - len(kept)} in validation or test"
+    log.info("data.extra=%s: %d training texts; %s", cfg.extra, len(kept), omitted)
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
     ids, offsets, _ = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode(texts)
     train = corpus.splits["train"]

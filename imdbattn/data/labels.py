@@ -47,10 +47,8 @@ def with_class_numbers(
     names = [*label_names] if label_names else []
     if not names:
         trained = [split for split in ("", "train") if split in read] or [*read]
-        rows = {split: [label_of(label) for label in read[split][1]] for split in trained}
-        for split, labels in rows.items():
-            check_meaning(labels, places[split])
-        names = names_of_labels([label for labels in rows.values() for label in labels], where)
+        labels = [label_of(label) for split in trained for label in read[split][1]]
+        names = names_of_labels(labels, where)
     splits = {}
     for split, (texts, given) in read.items():
         numbers = number_labels(given, names, places[split])
@@ -58,22 +56,19 @@ def with_class_numbers(
     return Texts(splits, names)
 
 
-def check_meaning(labels: list[str], where: object) -> None:
-    """Raises UserError for a label that may mean that there is none."""
-    missing = {label for label in {*labels} if comparison_key(label) in MISSING}
-    for row, label in enumerate(labels):
-        if label in missing:
-            has = f"has the label {label}, which may mean none" if label else "has no label"
-            remedy = "fill it, remove the row, or set data.label_names"
-            raise UserError(f"{where}: row {row} (counted from 0) {has}: {remedy}")
-
-
 def names_of_labels(labels: list[str], where: object) -> list[str]:
     """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
-    Raises UserError if there are too many of them to be labels.
+    Raises UserError for one that may mean that there is none, and if there are too many of them to
+    be labels.
     """
     names = {*labels}
+    for name in sorted(names):
+        if comparison_key(name) in MISSING:
+            has = f"the label {name}, which may mean none" if name else "no label"
+            remedy = "fill it, remove the row, or set data.label_names"
+            row = labels.index(name)
+            raise UserError(f"{where}: row {row} (counted from 0) has {has}: {remedy}")
     if len(names) > max(10, len(labels) / 2):
         raise UserError(
             f"{where} has {len(names)} different labels in {len(labels)} rows: set"
@@ -97,23 +92,19 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
                 f"{where}: the labels {other!r} and {name!r} differ at most in case, number format,"
                 " accents or invisible characters: spell them the same way"
             )
+    known = in_line(", ".join(names))
     given = [label_of(label) for label in labels]
     numbers = {label_of(name): number for number, name in enumerate(names)}
     if numbers.keys().isdisjoint(given):
         numbers = {str(number): number for number in range(len(names))}
         if numbers.keys() >= {*given}:
-            log.warning(
-                "%s: the labels %s are read as %s",
-                where,
-                ", ".join(numbers),
-                in_line(", ".join(names)),
-            )
+            log.warning("%s: the labels %s are read as %s", where, ", ".join(numbers), known)
     for row, label in enumerate(given):
         if label not in numbers:
             has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
             raise UserError(
-                f"{where}: row {row} (counted from 0) has {has} one of"
-                f" {in_line(', '.join(names))} (training, or data.label_names)"
+                f"{where}: row {row} (counted from 0) has {has} one of {known} (training, or"
+                " data.label_names)"
             )
     return np.array([numbers[label] for label in given])
 

@@ -196,10 +196,9 @@ def limited(reviews: Texts, limit: int) -> Texts:
     kept: dict[str, list[np.ndarray]] = {}
     for (name, _, order), count in zip(cells, counts, strict=True):
         kept.setdefault(name, []).append(order[:count])
-    splits = {
-        name: reviews.splits[name].take(np.sort(np.concatenate(indices)))
-        for name, indices in kept.items()
-    }
+    splits = {}
+    for name, indices in kept.items():
+        splits[name] = reviews.splits[name].take(np.sort(np.concatenate(indices)))
     # the number of omitted reviews is that of the whole source, not of this part
     test_set = f"{reviews.test_set}, data.limit={limit}"
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)
@@ -212,11 +211,11 @@ def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np
     reviews are about a film that is also in training, with consecutive blocks 37%.
     """
     ends = np.cumsum([1 - sum(shares.values()), *shares.values()])[:-1]
-    classes = [np.flatnonzero(labels_N == label) for label in np.unique(labels_N)]
-    return indices_of_splits(
-        ("train", *shares),
-        [np.split(index, np.round(ends * len(index)).astype(int)) for index in classes],
-    )
+
+    def cut(index: np.ndarray) -> list[np.ndarray]:
+        return np.split(index, np.round(ends * len(index)).astype(int))
+
+    return cut_classes(labels_N, ("train", *shares), cut)
 
 
 def fold_cut(
@@ -228,21 +227,20 @@ def fold_cut(
     validation: share of the block before the fold. The blocks wrap around, so validation of the
     first fold is the end of each class.
     """
-    classes = []
-    for label in np.unique(labels_N):
-        index = np.flatnonzero(labels_N == label)
+
+    def cut(index: np.ndarray) -> list[np.ndarray]:
         start, stop = (end * len(index) // folds for end in (fold - 1, fold))
         others = len(index) - (stop - start)
         train = max(0, others - round(validation * len(index)))
-        classes.append(np.split(np.roll(index, -stop), [train, others]))
-    return indices_of_splits(SPLITS, classes)
+        return np.split(np.roll(index, -stop), [train, others])
+
+    return cut_classes(labels_N, SPLITS, cut)
 
 
-def indices_of_splits(
-    names: Sequence[str], classes: list[list[np.ndarray]]
+def cut_classes(
+    labels_N: np.ndarray, splits: Sequence[str], cut: Callable[[np.ndarray], list[np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the indices of each split, ascending, of those of each class."""
-    return {
-        name: np.sort(np.concatenate(indices))
-        for name, indices in zip(names, zip(*classes, strict=True), strict=True)
-    }
+    """Returns the indices of each split, ascending. cut: divides those of a class."""
+    classes = [cut(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
+    parts = map(np.concatenate, zip(*classes, strict=True))
+    return {split: np.sort(part) for split, part in zip(splits, parts, strict=True)}

@@ -33,10 +33,13 @@ def tokenizers_of(cfg: TranslationData) -> tuple[SideTokenizer, SideTokenizer]:
 def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
     """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
     the words of a callable. A space within them is SPACE.
+
+    Combining accents are joined to their letter, and ’ becomes ' in words, so that a word has only
+    one form: "C’est à toi !" is "c'est à toi !".
     """
-    if tokenizer == "words":
-        return normalised(text, lower)
     text = unicodedata.normalize("NFC", text.lower() if lower else text)
+    if tokenizer == "words":  # split() also splits at no-break spaces
+        return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())
     if tokenizer == "characters":
         return " ".join(SPACE.join(text.split()))
     from imdbattn.data.custom_tokenizer import splitter_of
@@ -51,13 +54,3 @@ def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
     if tokenizers_of(cfg)[side] == "characters":
         return "".join(symbols).replace(SPACE, " ")
     return " ".join(symbols).replace(SPACE, " ")
-
-
-def normalised(text: str, lower: bool) -> str:
-    """Returns words and punctuation, joined by single spaces: "C’est à toi !" is "c'est à toi !".
-
-    Combining accents are joined to their letter, and ’ becomes ', so that a word has only one form.
-    """
-    text = unicodedata.normalize("NFC", text.lower() if lower else text)
-    # split() also splits at no-break spaces
-    return " ".join(SIGNS.sub(r" \1 ", text.replace("’", "'")).split())

@@ -81,11 +81,9 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
         names = [name for name in names if not name.startswith("__MACOSX")]
         chosen = [name for name in names if name.lower().endswith(f".{dim}d.txt")] or names
         if len(chosen) != 1:
-            found = f"it has several files of vectors ({', '.join(names[:5])})"
             raise ValueError(
-                f"{found}: unpack one, or set data.glove.dim to the number before its d.txt"
-                if names
-                else f"it has no file that ends in {', '.join(NAMES)}"
+                f"it has {len(chosen)} files of vectors ({', '.join(chosen[:5])}): unpack one, or"
+                " set data.glove.dim to the number before its d.txt"
             )
         with archive.open(chosen[0]) as member:
             yield PurePath(chosen[0]).suffix.lower(), cast(BinaryIO, member)

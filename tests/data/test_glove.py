@@ -218,7 +218,7 @@ MISTAKES = {  # bytes, and what the message says
     "a word twice": (GOOD + b"word2 4 3 2 1\n", "word 7, 'word2', is word 3, too"),
     "a zip of other widths": (
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
-        r"several files of vectors \(a.2d.txt, a.3d.txt\)",
+        r"2 files of vectors \(a.2d.txt, a.3d.txt\)",
     ),
     "another width": (GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions: omit data.glove.dim=4"),
     "a header that announces more": (b"9 4\n" + GOOD, "announces 9 words, but it has 6"),

@@ -18,7 +18,7 @@ from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
-from imdbattn.data.symbols import normalised, split_text
+from imdbattn.data.symbols import split_text, symbols_of
 from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir
@@ -164,7 +164,7 @@ def test_the_test_strings_depend_only_on_their_own_settings(some, lengths, other
     ],
 )
 def test_a_text_becomes_words_and_punctuation(text, words):
-    assert normalised(text, lower=True) == words
+    assert symbols_of(text, True, "words") == words
     assert split_text(text, TRANSLATION) == words.split()
 
 

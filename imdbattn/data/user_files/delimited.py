@@ -19,10 +19,6 @@ VALUES = {  # with a quote; of LITERAL those that have no meaning in the other w
 }
 # stands for \" within a row; does not occur in text that is decoded from UTF-8
 ESCAPED_QUOTE = "\udc22"
-AMBIGUOUS = (
-    "quotes may enclose values or belong to them: write all values in quotes, and double the quotes"
-    " within them"
-)
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
@@ -54,35 +50,31 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
         unlike = {way: first_unlike(lines(), delimiter, VALUES[way]) for way in ways}
         where = f"line {unlike[ways[0]] or 1}: "
         by_line = len(set(rows.values())) == 1
-        ways = [
-            way
-            for way in ways
-            if (by_line and not unlike[way]) or all_enclosed(lines, delimiter, way)
-        ]
+        alike = [way for way in ways if by_line and not unlike[way]]
+        ways = [way for way in ways if way in alike or all_enclosed(lines, delimiter, way)]
     if len(ways) != 1:
-        raise ValueError(where + AMBIGUOUS)
+        raise ValueError(
+            f"{where}quotes may enclose values or belong to them: write all values in quotes, and"
+            " double the quotes within them"
+        )
     return delimited_rows(lines(), delimiter, ways[0])
 
 
 def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
     """Returns the number of the first line that has a value with a quote, but not of this form."""
     for number, line in enumerate(lines, 1):
-        if '"' in line:
-            for value in line.rstrip("\r\n").split(delimiter):
-                if '"' in value and not form.fullmatch(value):
-                    return number
+        values = line.rstrip("\r\n").split(delimiter) if '"' in line else []
+        if any('"' in value and not form.fullmatch(value) for value in values):
+            return number
     return None
 
 
 def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
     """Returns whether all values are enclosed: each quote of the file encloses or is in one."""
-    if way == LITERAL:
-        return False
     within = 2 if way == DOUBLED else 1
     values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
-    return sum(line.count('"') for line in lines()) == sum(
-        2 + within * value.count('"') for value in values
-    )
+    count = sum(2 + within * value.count('"') for value in values)
+    return way != LITERAL and count == sum(line.count('"') for line in lines())
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:

@@ -65,11 +65,7 @@ def visible_in(folder: Path) -> list[Path]:
     entries = sorted(folder.iterdir())
     visible = [entry for entry in entries if entry.name[0] != "." and entry.name != "__MACOSX"]
     if count := len(entries) - len(visible):
-        log.info(
-            "%s: skipped %d hidden files or folders, such as .ipynb_checkpoints and ._*",
-            folder,
-            count,
-        )
+        log.info("%s: skipped %d hidden files or folders", folder, count)
     return visible
 
 
