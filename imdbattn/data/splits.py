@@ -156,10 +156,8 @@ def cut_reviews(
     facts: dict[str, object] = {}
     if fold:
         if len(reviews.splits) > 1:
-            raise UserError(
-                f"{name} already has a validation or test split: omit data.folds, or give one file,"
-                " or data.source=packaged"
-            )
+            remedy = "omit data.folds, or give one file, or data.source=packaged"
+            raise UserError(f"{name} already has a validation or test split: {remedy}")
         (whole,) = reviews.splits.values()
         # the same for all folds
         of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])

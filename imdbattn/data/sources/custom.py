@@ -75,8 +75,7 @@ def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Ite
     """
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         text, other = pair
-        if isinstance(other, np.generic):
-            other = other.item()
+        other = other.item() if isinstance(other, np.generic) else other
         if isinstance(text, str) and isinstance(other, others):
             return text, other
     wanted = "a source and its target, two texts" if others == (str,) else "a text and its label"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from imdbattn.data.split_names import SPLIT_NAMES, by_split, split_named
 from imdbattn.data.user_files.tables import COMPRESSED, counted, read_lines, read_text, visible_in
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 
 Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
 Sides = tuple[Path, Path]  # the files of sources and of targets
@@ -24,10 +24,8 @@ def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair
         if line.strip():
             columns = line.split("\t")
             if len(columns) not in (2, 3):  # the third is an attribution
-                start = f"'{in_line(line)[:60]}': write source TAB target"
-                raise UserError(
-                    f"{path}: {counted(row)} has {len(columns)} columns, not 2 or 3: {start}"
-                )
+                has = f"{counted(row)} has {len(columns)} columns, not 2 or 3"
+                raise UserError(f"{path}: {has}: write source TAB target")
             yield row, columns[swapped], columns[not swapped]
 
 
@@ -67,8 +65,6 @@ def read_aligned(sides: Sides, encoding_errors: str) -> Iterator[Pair]:
     for row, (source, target) in enumerate(zip_longest(*readers)):
         if source is None or target is None:
             longer, shorter = sides if target is None else reversed(sides)
-            raise UserError(
-                f"{longer} has more lines than {shorter}, which has {row}: they are not aligned"
-            )
+            raise UserError(f"{longer} has more lines than {shorter}, which has {row}")
         if source.strip() or target.strip():
             yield row, source, target

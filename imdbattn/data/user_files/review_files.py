@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from imdbattn.data.labels import comparison_key, with_class_numbers
@@ -130,7 +131,6 @@ def has_columns(file: Path, columns: set[str]) -> bool:
     """Returns whether a table that is not named as a split has these columns."""
     if tables.stem_of(file).casefold().partition("-")[0] in UNLABELLED:
         return False
-    try:
+    with suppress(Exception):  # a file of another program
         return columns <= {*tables.open_table(file)[0]}
-    except Exception:  # a file of another program
-        return False
+    return False
