@@ -12,9 +12,9 @@ from imdbattn.errors import UserError, in_line
 
 log = logging.getLogger(__name__)
 
-# labels, comparison_key, that programs write for none
+# comparison keys of labels that programs write where there is none
 MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "none", "null"}
-WHOLE = re.compile(r"[+-]?\d{1,300}")  # a number
+WHOLE = re.compile(r"[+-]?\d{1,300}")  # a whole number
 
 
 def label_of(label: object) -> str:

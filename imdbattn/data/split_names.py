@@ -38,7 +38,7 @@ def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[st
         if split is None:
             others.append(name)
         elif split in splits:
-            raise UserError(f"{where}: {', '.join(tables)} are twice the split {split}: {remedy}")
+            raise UserError(f"{where}: two of {', '.join(tables)} are the split {split}: {remedy}")
         else:
             splits[split] = table
     if not splits:
