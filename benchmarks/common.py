@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import PATHS, plain_dict
-from imdbattn.settings.schema import Training, validate_as
+from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import validate
 
@@ -138,7 +138,7 @@ def run(
     return done.stdout
 
 
-def settings(*overrides: str) -> Training:
+def settings(*overrides: str) -> TrainingSettings:
     """Returns the validated settings of `python -m imdbattn.train <overrides>`."""
     return validate(plain_dict(composed("train", overrides, PATHS)))
 

@@ -42,7 +42,7 @@ from imdbattn.data.plans import Plan
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
@@ -122,7 +122,7 @@ class Table:
 
 
 def trained(
-    cfg: Training, module: L.LightningModule, data: L.LightningDataModule
+    cfg: TrainingSettings, module: L.LightningModule, data: L.LightningDataModule
 ) -> dict[str, float]:
     """Trains EPOCHS epochs. epoch: the median of all but the first; start: what the first took in
     addition.

@@ -21,7 +21,7 @@ from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
@@ -50,7 +50,7 @@ def start() -> None:
 
 
 def fit(
-    cfg: Training, module: L.LightningModule, data: L.LightningDataModule, epochs: int
+    cfg: TrainingSettings, module: L.LightningModule, data: L.LightningDataModule, epochs: int
 ) -> tuple[list[float], float]:
     """Trains without validation. Returns the seconds of each epoch, including Lightning, and tokens
     per second.
@@ -69,7 +69,7 @@ def fit(
     return times, throughput.rate
 
 
-def train(cfg: Training, corpus: Corpus) -> float:
+def train(cfg: TrainingSettings, corpus: Corpus) -> float:
     """Returns the seconds of our first epoch."""
     task = task_of(cfg)
     module = task.class_of("module", Learner).new(cfg, corpus)
@@ -205,7 +205,7 @@ def growth_rows() -> list[Row]:
     return [row(f"training on {TIMES}x: an epoch, per review, against 1x", "µs", "<= 1.1", pairs)]
 
 
-def string_settings(model: str, strings: int, one_length: bool) -> Training:
+def string_settings(model: str, strings: int, one_length: bool) -> TrainingSettings:
     """Returns the settings of a training on strings, of one length or of all."""
     shortest = LETTERS if one_length else 1
     tokens = BATCH * (2 * LETTERS + 1) if one_length else 4096

@@ -23,7 +23,7 @@ from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.environment import preserved_torch_settings
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.keys import plain
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import validate
 
 Done = subprocess.CompletedProcess
@@ -155,7 +155,7 @@ def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
     return list(predictions_of(predictor, texts, cfg)), folder
 
 
-def changed(cfg: Training, values: Mapping[str, Any]) -> Training:
+def changed(cfg: TrainingSettings, values: Mapping[str, Any]) -> TrainingSettings:
     """Returns the settings of a training run with these values of dotted keys."""
     settings = OmegaConf.create(cfg.dump())
     for key, value in values.items():

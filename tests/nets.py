@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from imdbattn.data.glove import Glove
+from imdbattn.data.glove import WordVectors
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged, with_positions
 from imdbattn.nn.beyond.context import Phrases, folds_of
@@ -21,11 +21,11 @@ WIDTH, WORDS = 10, 60
 
 
 @cache
-def vectors() -> Glove:
+def vectors() -> WordVectors:
     table = np.random.default_rng(0).normal(size=(2 + WORDS, WIDTH)).astype(np.float32)
     table[:2] = 0
     mean, std = table[2:].mean(0), table[2:].std(0)
-    return Glove(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
+    return WordVectors(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
 
 
 def reviews(

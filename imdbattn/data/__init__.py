@@ -1,1 +1,1 @@
-"""Reads texts and makes padded batches; independent of the models."""
+"""Reads texts and makes padded batches. Of nn it uses ids and the mask only."""

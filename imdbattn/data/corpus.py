@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.glove import Glove, load_glove
+from imdbattn.data.glove import WordVectors, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources.imdb import hub_or_packaged, hub_source, packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
@@ -78,7 +78,7 @@ class ReviewCorpus(Corpus):
 
     splits: dict[str, Ragged]
     label_names: list[str]
-    glove: Glove
+    glove: WordVectors
     folder: Path  # of the cache entry
     added: int = 0  # training texts of data.extra, which follow the others
     # (N, C) float32, probabilities of the training reviews' classes
@@ -92,7 +92,7 @@ class ReviewCorpus(Corpus):
 
 
 def prepare_reviews(
-    cfg: ReviewDataSettings, keep_splits: bool = False, glove: Glove | None = None
+    cfg: ReviewDataSettings, keep_splits: bool = False, glove: WordVectors | None = None
 ) -> ReviewCorpus:
     """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
     cache.
@@ -181,7 +181,7 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
         log.warning("%s: %s: several labels per text are not supported", source, labels)
 
 
-def load_vectors(cfg: ReviewDataSettings) -> Glove:
+def load_vectors(cfg: ReviewDataSettings) -> WordVectors:
     return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
 
 
@@ -255,7 +255,7 @@ def named_source(cfg: ReviewDataSettings) -> Source:
 
 
 def write_entry(
-    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: Glove
+    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: WordVectors
 ) -> None:
     """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
     test as Parquet.

@@ -29,7 +29,7 @@ WHEEL_SHA256 = {
 
 
 @dataclass(frozen=True, eq=False)
-class Glove:
+class WordVectors:
     """Word vectors in a cache folder. Rows 0 and 1, <pad> and <unk>, are zero; words[i] has row
     FIRST_WORD + i.
     """
@@ -52,7 +52,7 @@ def load_glove(
     dim: int | None = None,
     path: str | None = None,
     cache_dir: str | None = None,
-) -> Glove:
+) -> WordVectors:
     """Loads vectors from the file `path` (see data/vectors.py), else GloVe 6B from `source` (auto,
     wheel, official, torchtext), and caches them.
 
@@ -84,7 +84,7 @@ def load_glove(
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
     vectors_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-    return Glove(folder, meta["fingerprint"], vectors_VD, mean_D, std_D)
+    return WordVectors(folder, meta["fingerprint"], vectors_VD, mean_D, std_D)
 
 
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import PLAIN, BatchOptions, Ragged, ragged
+from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
@@ -78,11 +78,11 @@ class Pairs:
     def is_cuda(self) -> bool:
         return self.source.is_cuda
 
-    def side_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
+    def side_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) symbols of the longer side, including EOS. options: not used."""
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
-    def batch_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) symbols of source and target, including EOS; with `padded_lengths` their
         positions.
         """
@@ -93,7 +93,7 @@ class Pairs:
     def batches(
         self,
         plans: Sequence[Plan],
-        options: BatchOptions = PLAIN,
+        options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[PairBatch]:
         """Makes several batches with as many operations as one.

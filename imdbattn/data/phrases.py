@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import PLAIN, BatchOptions, Ragged
+from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged
 from imdbattn.nn.scores import sequence_mask
 
 
@@ -40,7 +40,7 @@ class RaggedPhrases(Ragged):
     def batches(  # type: ignore[override]
         self,
         plans: Sequence[Plan],
-        options: BatchOptions = PLAIN,
+        options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[PhraseBatch]:
         """Makes several batches. Arguments: see Ragged."""

@@ -85,7 +85,7 @@ class BatchOptions:
         return rounded if self.max_tokens is None else np.minimum(rounded, self.max_tokens)
 
 
-PLAIN = BatchOptions()  # whole reviews, padded to the longest
+WHOLE_REVIEWS = BatchOptions()  # whole reviews, padded to the longest
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Ragged:
     def batches(
         self,
         plans: Sequence[Plan],
-        options: BatchOptions = PLAIN,
+        options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[Batch]:
         """Makes several batches with as many operations as one.
@@ -175,7 +175,7 @@ class Ragged:
             made.append(Batch(*fields_of_rank, global_count=count))  # type: ignore[misc]
         return made
 
-    def batch_lengths(self, options: BatchOptions = PLAIN) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) positions that each review takes in a batch with these options."""
         return options.padded(options.kept(self.lengths).numpy())
 
@@ -265,7 +265,9 @@ class BatchMaker:
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
     """
 
-    def __init__(self, split: Any, options: BatchOptions = PLAIN, rank: int = 0, ranks: int = 1):
+    def __init__(
+        self, split: Any, options: BatchOptions = WHOLE_REVIEWS, rank: int = 0, ranks: int = 1
+    ):
         self.split, self.options, self.of_rank = split, options, slice(rank, None, ranks)
 
     def make(self, plans: Sequence[Plan]) -> list[Any]:

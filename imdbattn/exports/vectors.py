@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.glove import Glove
+from imdbattn.data.glove import WordVectors
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
@@ -169,6 +169,6 @@ def build(
     """
     # the actual mean and standard deviation are among the weights
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
-    glove = Glove(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
+    glove = WordVectors(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
     return ReviewPredictor.load(cfg, SavedNet(tensors, metadata), glove)

@@ -32,7 +32,8 @@ class Run:
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
         caller_settings: those of this call, whose classes are trusted too.
 
-    Each attribute raises UserError if its file is missing or damaged.
+    Each attribute raises UserError if its file is damaged, or missing; without their files
+    `environment` and `curves` are empty.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from imdbattn.io.files import acquired, write_atomically
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
-    from imdbattn.settings.schema import Training
+    from imdbattn.settings.schema import TrainingSettings
 
 SPLIT_FILES = {  # of each split: predictions, and their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -55,7 +55,7 @@ def attention_of(head: str) -> str:
     return head.rpartition("_head")[0]
 
 
-def results_file(settings: "Training") -> str:
+def results_file(settings: "TrainingSettings") -> str:
     """Returns the name of the file with a run's numbers, which is written last."""
     return "debug.json" if settings.is_debug else "metrics.json"
 
@@ -140,7 +140,7 @@ def refuse_finished(folder: Path) -> None:
 
 def begin_folder(
     folder: Path,
-    cfg: "Training",
+    cfg: "TrainingSettings",
     environment: Mapping[str, object],
     keep_training: bool,
 ) -> None:

@@ -27,8 +27,8 @@ def print_error(reason: object) -> None:
 
 
 def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
-    """Prints an error in one line and exits with status 2. Only a UserError was written for its
-    reader.
+    """Prints an error in one line and exits with status 2. Only a UserError has a
+    message meant for the user.
 
     The traceback of any other exception goes into error.log of the folder if it has an unfinished
     run, else into a temporary file. A folder that contains nothing but a log is removed.

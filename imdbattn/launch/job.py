@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from imdbattn.folders.run_folder import SWEEP_LOG, has_results, results_file
 from imdbattn.io.files import read_json
 from imdbattn.launch.hydra_config import plain_dict
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, validate
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Job(NamedTuple):
 
     folder: Path
     cfg: DictConfig
-    settings: Training
+    settings: TrainingSettings
 
 
 def job_of(cfg: DictConfig, folder: Path) -> Job:
@@ -41,12 +41,12 @@ def job_of(cfg: DictConfig, folder: Path) -> Job:
 # --- results that exist ---------------------------------------------------------------------------
 
 
-def has_current_results(folder: Path, settings: Training) -> bool:
+def has_current_results(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether `folder` contains a finished run with these settings, on the current data."""
     return has_results(folder, settings.test) and on_current_data(folder, settings)
 
 
-def resumable(folder: Path, settings: Training) -> bool:
+def resumable(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether `folder` contains the last checkpoint of a run on the current data that has
     results to add.
     """
@@ -54,7 +54,7 @@ def resumable(folder: Path, settings: Training) -> bool:
     return started and not has_results(folder, settings.test) and on_current_data(folder, settings)
 
 
-def on_current_data(folder: Path, settings: Training) -> bool:
+def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether the settings select the data of a run; data.extra is not compared."""
     source = task_of(settings).find_source(settings.data)
     recorded = read_json(folder / "environment.json").get("source_key")

@@ -25,7 +25,7 @@ from imdbattn.launch.job import Job, has_current_results, job_of, record, record
 from imdbattn.launch.machine import least_used, one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of
 
 POLL = 0.1  # seconds between two looks at the processes
@@ -131,7 +131,7 @@ def train_in_fork(cfg: DictConfig, folder: Path) -> None:
         fail(error, "train", folder)
 
 
-def import_for_training(settings: Training) -> None:
+def import_for_training(settings: TrainingSettings) -> None:
     """Imports what runs with these settings import, and what a sweep needs at its end: a fork
     imports nothing again.
 

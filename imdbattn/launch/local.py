@@ -18,7 +18,7 @@ from imdbattn.launch.fork import CONSOLE
 from imdbattn.launch.job import has_current_results, job_of, record, record_end
 from imdbattn.launch.job_process import SideBySide, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class LocalJobs:
             self.wait()
         self.jobs.start(number, job)
 
-    def choose_limit(self, settings: Training) -> None:
+    def choose_limit(self, settings: TrainingSettings) -> None:
         """Decides from the settings of a job how many run side by side, and on which GPUs."""
         gpus = gpus_for(settings)
         limit = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)

@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from imdbattn.settings.schema import TrainerSettings, Training
+from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
 JOBS_PER_GPU = 12  # rungs of the ladder, measured on an H200 with 16 cores
 GPU_MB = 1200  # memory of such a job on its GPU, about half of it CUDA's own
@@ -31,7 +31,7 @@ def gpu_memories() -> list[int]:
     return [int(line) for line in lines if line.strip().isdigit()]
 
 
-def gpus_for(settings: Training) -> list[str]:
+def gpus_for(settings: TrainingSettings) -> list[str]:
     """Returns the GPUs among which jobs with these settings are dealt out, by their names in
     CUDA_VISIBLE_DEVICES: none if they train on the CPU, or on several devices, which they choose
     themselves.
@@ -51,7 +51,7 @@ def least_used(names: Sequence[str], used: Iterable[str | None]) -> str | None:
     return min(names, key=lambda name: jobs[name]) if names else None
 
 
-def jobs_side_by_side(settings: Training, names: Sequence[str]) -> int:
+def jobs_side_by_side(settings: TrainingSettings, names: Sequence[str]) -> int:
     """Returns how many jobs with these settings to run at once: on the CPU one per core; on GPUs
     JOBS_PER_GPU on each, as far as cores and memory suffice, or one on each if the layers are wide;
     one if a job uses several devices.

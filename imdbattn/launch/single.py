@@ -15,7 +15,7 @@ from imdbattn.launch.hydra_config import plain_dict
 from imdbattn.launch.process import end_with, without_gc
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.keys import Plain, named_overrides
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.per_class import is_uneven
 from imdbattn.tasks.task import validate
@@ -69,7 +69,9 @@ def was_restarted(folder: Path) -> bool:
     return restarted and (folder / "config.yaml").exists()
 
 
-def checked_settings(settings: Plain, overrides: Sequence[str], folder: Path | None) -> Training:
+def checked_settings(
+    settings: Plain, overrides: Sequence[str], folder: Path | None
+) -> TrainingSettings:
     """Returns the checked settings of a new run, or of the run in `folder`, which is resumed.
 
     overrides: those on the command line. Raises UserError.
@@ -86,7 +88,7 @@ def checked_settings(settings: Plain, overrides: Sequence[str], folder: Path | N
 # --- the results ----------------------------------------------------------------------------------
 
 
-def log_results(cfg: Training, metrics: Plain, folder: Path) -> None:
+def log_results(cfg: TrainingSettings, metrics: Plain, folder: Path) -> None:
     """Logs the results of a run and the commands that use it, in one process."""
     from lightning.pytorch.utilities import rank_zero_only
 

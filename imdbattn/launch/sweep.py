@@ -37,24 +37,24 @@ OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
 def begin(config: DictConfig) -> None:
-    """Locks the folder of a sweep until the end of the process, see `start`."""
+    """Locks the folder of a sweep until the end of the process, see `prepare_folder`."""
     try:
-        lock = start(config)
+        lock = prepare_folder(config)
     except Exception as error:  # any exception: the sweep would run without its lock
         fail(error, "train")
     atexit.register(lock.release)
     # after Ctrl-C or a failed launcher Hydra calls no callback
-    atexit.register(end, config, complete=False)
+    atexit.register(conclude, config, complete=False)
 
 
 def finish(config: DictConfig) -> None:
     """Writes a comparison of the jobs, and exits unless all of them have results."""
-    atexit.unregister(end)
-    if status := end(config, complete=True):
+    atexit.unregister(conclude)
+    if status := conclude(config, complete=True):
         sys.exit(status)
 
 
-def start(config: DictConfig) -> BaseFileLock:
+def prepare_folder(config: DictConfig) -> BaseFileLock:
     """Prepares the sweep folder and returns its lock, acquired.
 
     Raises UserError if there is no sweep to resume, or if the folder contains other files or
@@ -111,7 +111,7 @@ def tracker_of(config: DictConfig) -> "Tracker":
     return Tracker({name: validate_as(LoggerSettings, named[name]) for name in named})
 
 
-def end(config: DictConfig, complete: bool) -> int:
+def conclude(config: DictConfig, complete: bool) -> int:
     """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
     status.
     """

@@ -3,7 +3,7 @@
 
 Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes it of a
 bool mask that is True on words, such as sequence_mask(lengths_B, T), as in
-F.scaled_dot_product_attention and inverse to the key_padding_mask of nn.MultiheadAttention.
+F.scaled_dot_product_attention and the inverse of the key_padding_mask of nn.MultiheadAttention.
 
 >>> import torch
 >>> from imdbattn.nn import Mask, SelfAttention, sequence_mask

@@ -27,7 +27,7 @@ class Mask(NamedTuple):
     """
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>, padding is 0
+    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>; any on padding
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "Mask":
@@ -296,7 +296,7 @@ class Classifier(nn.Module):
     positions, layer, pooling: called with the width D, return one of the parts above.
     width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
-    context: called with D, returns an addition to the words before their positions
+    context: called with D, returns a module that changes the words before their positions are added
     (nn/beyond/context).
     """
 

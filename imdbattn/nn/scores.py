@@ -32,7 +32,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class Score(nn.Module):
-    """Base class, called with the widths of query and key. A decoder calls `compare` at each
+    """Base class, constructed with the widths of query and key. A decoder calls `compare` at each
     step.
     """
 
@@ -52,7 +52,7 @@ class Score(nn.Module):
         return self.compare(query, self.project_key(key))
 
 
-MakeScore = Callable[[int, int], Score]  # called with the widths of query and key
+MakeScore = Callable[[int, int], Score]  # constructed with the widths of query and key
 
 
 class Dot(Score):

@@ -3,7 +3,7 @@
 Intervals come from one model, a two-way layout of reviews x seeds. The variance of a mean is the
 sum of two parts: that over reviews, of the means over seeds, and that over seeds, of the means over
 reviews. Each part contains the noise of single predictions once more, as in the quasi-F test of
-Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum never is too small. The
+Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum is never too small. The
 variance component of the seeds is never below zero (Searle, Casella & McCulloch 1992, "Variance
 Components"): seeds that agree by chance do not make an interval narrower than their noise alone
 would. Degrees of freedom are those of Satterthwaite 1946. benchmarks/coverage.py simulates how

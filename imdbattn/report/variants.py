@@ -36,7 +36,7 @@ OF_RUNGS = (
 OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that short labels omit: the label begins with the model's name
 NOT_IN_LABELS = ("experiment=", "model.name=", "model.extends=")
-IGNORED = ("seed", "task", "digest", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
+IGNORED = ("seed", "task", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
 # facts in metrics.json -> what differs if they do
 FACTS = {
     "vectors": "the word vectors",
@@ -47,7 +47,7 @@ FACTS = {
 
 @dataclass
 class Variant:
-    """Runs that differ only in seed and hardware.
+    """Runs that differ only in seed, hardware, logging and paths.
 
     overrides: those of all its runs that other variants do not have.
     """

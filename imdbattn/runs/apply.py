@@ -15,7 +15,7 @@ from imdbattn.io.files import expanded
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.settings.command_settings import Predict, RunCommand
 from imdbattn.settings.keys import Plain, overlay
-from imdbattn.settings.schema import Training, validate_as
+from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import settings_of, task_of
@@ -27,7 +27,7 @@ CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar l
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
-def open_settings(cfg: RunCommand) -> tuple[Training, Path]:
+def open_settings(cfg: RunCommand) -> tuple[TrainingSettings, Path]:
     """Returns the settings of the run that `cfg` names, with the `data` settings of `cfg`, and its
     best checkpoint.
 
@@ -48,7 +48,7 @@ def open_settings(cfg: RunCommand) -> tuple[Training, Path]:
     return with_changes(settings, cfg.data.model_dump()), checkpoint
 
 
-def with_changes(settings: Training, data: Plain) -> Training:
+def with_changes(settings: TrainingSettings, data: Plain) -> TrainingSettings:
     """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
     the run does not have.
     """

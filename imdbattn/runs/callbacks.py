@@ -194,7 +194,7 @@ class LossMonitor(L.Callback):
 # --- the attention of the validation reviews ------------------------------------------------------
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
-ON_GPU = 12  # the same on a GPU, where starting the operations of a batch takes most of the time
+REVIEWS_PER_GPU_BATCH = 12  # there, starting the operations of a batch takes most of the time
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     lengths_N = maker.lengths_N()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
-    size = ON_GPU if on_gpu(maker) else REVIEWS_PER_BATCH
+    size = REVIEWS_PER_GPU_BATCH if on_gpu(maker) else REVIEWS_PER_BATCH
     starts = range(0, len(items_N), size)
     return [maker.of_items(items_N[start : start + size]) for start in starts]
 
@@ -268,10 +268,10 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
                     shares_N = share_BQ[shown_BQ].cpu().numpy()
                     queries.setdefault(head_name(name, head), []).append(shares_N)
     shares = {name: np.concatenate(parts) for name, parts in queries.items()}
-    return Measured(values_of(columns), shares)
+    return Measured(means_by_head(columns), shares)
 
 
-def values_of(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
+def means_by_head(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
     """Returns the means over reviews of each head, by name.
 
     columns: of each attention, for each batch entropies, shares and largest weights (N, H), and

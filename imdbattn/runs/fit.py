@@ -30,7 +30,7 @@ from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, Plain
 from imdbattn.settings.objects import check_arguments
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import short_name
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @quiet()
-def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
+def fit(cfg: TrainingSettings, folder: Path, resume: bool = False) -> Plain:
     """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
     folder.
 
@@ -67,7 +67,7 @@ def fit(cfg: Training, folder: Path, resume: bool = False) -> Plain:
     return read_json(folder / "metrics.json")
 
 
-def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -> Plain:
+def fit_locked(cfg: TrainingSettings, folder: Path, resume: bool, signals: RunSignals) -> Plain:
     """Trains, scores and fills the folder, whose lock this process has."""
     tracker = Tracker(cfg.logger)
     check_settings(cfg)
@@ -94,7 +94,8 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
         folder, fingerprints, losses, cfg.save_minutes, begin, signals
     )
     best = best_checkpoint(cfg, checkpoints)
-    # Lightning calls them in this order: a state is saved before anything else happens in a step.
+    # Lightning calls them in this order, but `best` last: a state is saved before anything else
+    # happens in a step.
     callbacks = [resume_checkpoint, losses, throughput, best]
     callbacks += [LearningRateMonitor("epoch"), CheckParts()]
     if cfg.attention_reviews:
@@ -127,7 +128,7 @@ def fit_locked(cfg: Training, folder: Path, resume: bool, signals: RunSignals) -
     return metrics
 
 
-def read_data(cfg: Training) -> BatchData:
+def read_data(cfg: TrainingSettings) -> BatchData:
     """Returns the data of a run; their `cfg` are the settings with absolute paths, and without
     `auto`.
     """
@@ -145,7 +146,7 @@ def read_state(file: Path) -> Checkpoint | None:
     return None
 
 
-def new_module(cfg: Training, corpus: Corpus, state: Checkpoint | None) -> Learner:
+def new_module(cfg: TrainingSettings, corpus: Corpus, state: Checkpoint | None) -> Learner:
     """Returns the module that is trained, with the weights of the run `init` if that is set.
 
     state: from which the run continues; Lightning loads it.
@@ -158,7 +159,7 @@ def new_module(cfg: Training, corpus: Corpus, state: Checkpoint | None) -> Learn
     return from_initial(module_class, cfg, corpus, state)
 
 
-def check_settings(cfg: Training) -> None:
+def check_settings(cfg: TrainingSettings) -> None:
     """Raises UserError for hardware that is not there, and for arguments that classes do not
     accept, before data are read.
     """
@@ -168,7 +169,7 @@ def check_settings(cfg: Training) -> None:
     check_arguments(cfg.model.net, "model.net", torch.nn.Module, torch.nn.Module)
 
 
-def best_checkpoint(cfg: Training, folder: Path) -> ModelCheckpoint:
+def best_checkpoint(cfg: TrainingSettings, folder: Path) -> ModelCheckpoint:
     """Returns the callback that writes best.ckpt, the weights of the best epoch."""
     return ModelCheckpoint(
         folder,

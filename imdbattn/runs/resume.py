@@ -27,7 +27,7 @@ from imdbattn.folders.run_folder import has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.signals import NOTHING_SAVED, Signals
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
 
@@ -66,7 +66,7 @@ class RunSignals(Signals):
     has_state: whether the state in the folder, if there is one, is of this run.
     """
 
-    def __init__(self, cfg: Training, folder: Path, has_state: bool):
+    def __init__(self, cfg: TrainingSettings, folder: Path, has_state: bool):
         super().__init__("")
         self.cfg, self.folder, self.has_state = cfg, folder, has_state
         self.place = "before training"

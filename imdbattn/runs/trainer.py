@@ -24,7 +24,7 @@ from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, make
-from imdbattn.settings.schema import TrainerSettings, Training
+from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
 RECORDED_ON = (CUDAAccelerator,)  # where training steps are recorded
 IGNORED_WARNINGS = (
@@ -109,7 +109,7 @@ def callbacks_of(settings: Any) -> list[L.Callback]:
     return made if isinstance(made, list) else [made]
 
 
-def check_hardware(cfg: Training) -> None:
+def check_hardware(cfg: TrainingSettings) -> None:
     """Raises UserError if the settings need a GPU or a job of SLURM that is not there, or
     recorded steps where they are not possible.
 

@@ -1,1 +1,1 @@
-"""The command line, the schema of all settings, their names, and checks of untrusted input."""
+"""The types of all settings, their names, and checks of untrusted input."""

@@ -48,7 +48,7 @@ FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 # Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
-# Settings that name data, which are compared by fingerprints
+# Settings that name data or initial weights, which are compared by fingerprints
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 
@@ -90,7 +90,7 @@ def variant_digest(settings: Mapping[str, object]) -> str:
 
 def named_overrides(overrides: Iterable[str], settings: Plain) -> list[str]:
     """Returns the overrides of a command line that name its variant: sorted, without those that
-    `variant` ignores.
+    `variant_digest` ignores, but with the number of epochs.
 
     settings: what the overrides result in. A choice of trainer is hardware, but its precision is
     not.

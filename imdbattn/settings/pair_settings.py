@@ -13,7 +13,7 @@ from imdbattn.settings.schema import (
     Group,
     Lengths,
     Natural,
-    ReadData,
+    ReadDataSettings,
     Several,
     Text,
     check_source,
@@ -41,7 +41,7 @@ class ReverseData(Group):
 SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
 
 
-class TranslationData(ReadData):
+class TranslationData(ReadDataSettings):
     source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None

@@ -175,7 +175,7 @@ class Probe(Group):
     test: Even
 
 
-class ReadData(Group):
+class ReadDataSettings(Group):
     """Data that are read, not generated."""
 
     path: Text | None
@@ -188,7 +188,7 @@ class ReadData(Group):
     min_known: Share = 0.2
 
 
-class ReviewDataSettings(ReadData):
+class ReviewDataSettings(ReadDataSettings):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text
@@ -231,7 +231,13 @@ def check_source(group: str, source: str, **places: str | None) -> None:
     same data.
     """
     given = [name for name, name_of_data in places.items() if name_of_data]
-    if given != ([source] if source in places else given[:1] if source == "auto" else []):
+    if source == "auto":
+        is_one = len(given) <= 1
+    elif source in places:
+        is_one = given == [source]
+    else:  # such as packaged, which needs no name
+        is_one = not given
+    if not is_one:
         values = ", ".join(
             f"{group}.{name}={as_text(name_of_data)}"
             for name, name_of_data in {"source": source, **places}.items()
@@ -242,7 +248,7 @@ def check_source(group: str, source: str, **places: str | None) -> None:
 # --- training -------------------------------------------------------------------------------------
 
 
-class Optimizer(ClassSettings):
+class OptimizerSettings(ClassSettings):
     lr: Amount = 0.001
     weight_decay: Amount = 0.0
 
@@ -287,7 +293,7 @@ class LoggerSettings(ClassSettings):
     needs: Text | None = None
 
 
-class Training(Group):
+class TrainingSettings(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
     task: ClassName
@@ -298,7 +304,7 @@ class Training(Group):
     threads: Annotated[Count, Field(le=1024)] | None
     record_steps: Literal["auto"] | Flag
     test: Flag
-    optim: Optimizer
+    optim: OptimizerSettings
     embedding_lr: Amount | None
     warmup: Share
     decay: Literal["cosine", "linear", "none"]
@@ -313,7 +319,7 @@ class Training(Group):
     trainer: TrainerSettings
     logger: dict[str, LoggerSettings]
     position_scale: Number | None = None  # read only in conf/model
-    variant: Text | None = None  # of settings.keys.variant; a run records it
+    variant: Text | None = None  # of settings.keys.variant_digest; a run records it
     overrides: list[Text] = []  # settings.keys.named_overrides of the command line
 
     def resolved(self, source: str | None, batch_tokens: int | None = None) -> Self:

@@ -39,7 +39,7 @@ def refuse_untrusted(
     for key, target, package in untrusted(settings, trust):
         if target not in named:
             raise UserError(
-                f"{file}: {key}={target} is outside imdbattn: add trust={package} if you trust that"
+                f"{file}: {key}={target} is not trusted: add trust={package} if you trust that"
                 " package and this run folder"
             )
 

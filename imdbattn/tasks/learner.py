@@ -19,7 +19,7 @@ from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.ladder import HEAD, Embedding
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.optim import Muon
 
 if TYPE_CHECKING:
@@ -129,13 +129,14 @@ class Learner(L.LightningModule):
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
 
-    cfg: the settings (settings.schema.Training). metadata: plain values that go into checkpoints.
+    cfg: the settings (settings.schema.TrainingSettings). metadata: plain values that go into
+    checkpoints.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: SplitScores  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: Training, metadata: Metadata):
+    def __init__(self, net: nn.Module, cfg: TrainingSettings, metadata: Metadata):
         super().__init__()
         self.net, self.cfg = net, cfg
         self.make_optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)
@@ -188,7 +189,7 @@ class Learner(L.LightningModule):
         return self.recorder.train(batch) if self.recorder else self.training_loss(batch)
 
     def backward(self, loss: Tensor) -> None:
-        if loss.requires_grad:  # the loss of a recorded step has been propagated
+        if self.recorder is None:  # which has propagated the loss
             super().backward(loss)
 
     def optimizer_step(

@@ -15,7 +15,7 @@ import torch
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.plans import POOL, EvalPlans, TrainPlans
-from imdbattn.data.ragged import PLAIN, BatchMaker, BatchOptions
+from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
@@ -75,7 +75,8 @@ class BatchData(L.LightningDataModule):
         self.cfg, self.corpus, self.test_split = cfg, corpus, test_split
         # None: GPU_LENGTHS on a GPU, no limit on a CPU
         self.max_padded_lengths: int | None = None
-        self.options = self.train_options = PLAIN  # of the batches for evaluation and for training
+        self.options = WHOLE_REVIEWS  # of batches for evaluation
+        self.train_options = WHOLE_REVIEWS
 
     @staticmethod
     def read(cfg: Any) -> Corpus:
@@ -97,7 +98,7 @@ class BatchData(L.LightningDataModule):
         """Returns this process's rank and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def done(self) -> int:
+    def trained_batches(self) -> int:
         """Returns the number of batches of this epoch already trained on: 0, unless a run resumes
         within the epoch.
         """
@@ -157,7 +158,7 @@ class BatchData(L.LightningDataModule):
             maker.lengths_N(),
             self.batch_tokens,
             self.cfg.seed,
-            done=self.done,
+            done=self.trained_batches,
             count=count,
             pool=None if self.length_count(maker) else POOL,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from imdbattn.data.glove import Glove
+from imdbattn.data.glove import WordVectors
 from imdbattn.data.ragged import BatchOptions, as_tensor
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
@@ -33,7 +33,7 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
 
 def build_classifier(
     model: ClassifierModel,
-    glove: Glove,
+    glove: WordVectors,
     classes: int,
     tuned_R: Tensor | None,
     phrases: "Phrases | None" = None,

@@ -13,7 +13,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.settings.command_settings import Predict
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.outputs import Prediction
 
 
@@ -26,7 +26,7 @@ class Predictor(ABC):
 
     omits_long = False
 
-    def __init__(self, cfg: Training, net: nn.Module, metadata: Metadata):
+    def __init__(self, cfg: TrainingSettings, net: nn.Module, metadata: Metadata):
         # each task has classes of its own for settings and net
         self.cfg: Any = cfg
         self.net: Any = net.eval()

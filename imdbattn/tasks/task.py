@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import Class, import_class
-from imdbattn.settings.schema import Training, validate_as
+from imdbattn.settings.schema import TrainingSettings, validate_as
 
 if TYPE_CHECKING:
     from imdbattn.data.splits import Source
@@ -29,7 +29,7 @@ class Task:
 
     Attributes:
         name: of the task, for messages.
-        settings: the class of the settings, a subclass of settings.schema.Training.
+        settings: the class of the settings, a subclass of settings.schema.TrainingSettings.
         data: the LightningDataModule, a subclass of tasks.loaders.BatchData.
         module: the LightningModule, a subclass of tasks.learner.Learner.
         predictor: a subclass of tasks.predictor.Predictor that applies the trained network to new
@@ -41,7 +41,7 @@ class Task:
     """
 
     name: ClassVar[str]
-    settings: ClassVar[type[Training] | str]
+    settings: ClassVar[type[TrainingSettings] | str]
     data: ClassVar[type[BatchData] | str]
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
@@ -73,12 +73,12 @@ class Task:
         return None
 
 
-def task_of(settings: Training) -> type[Task]:
+def task_of(settings: TrainingSettings) -> type[Task]:
     """Returns the task that the settings of a run name."""
     return import_class(settings.task.target, "task._target_", Task)
 
 
-def validate(settings: Mapping[str, Any]) -> Training:
+def validate(settings: Mapping[str, Any]) -> TrainingSettings:
     """Returns the settings of a training run as an object of its task's class.
 
     Raises UserError that names the first wrong setting.
@@ -87,10 +87,10 @@ def validate(settings: Mapping[str, Any]) -> Training:
     if target is None:
         raise UserError("task must be given, such as task=reviews")
     task = import_class(target, "task._target_", Task)
-    return validate_as(task.class_of("settings", Training), settings)
+    return validate_as(task.class_of("settings", TrainingSettings), settings)
 
 
-def settings_of(run: Run) -> Training:
+def settings_of(run: Run) -> TrainingSettings:
     """Returns the checked settings of a run. Raises UserError for a wrong or missing value, and for
     a class that is not trusted.
     """

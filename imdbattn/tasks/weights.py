@@ -17,7 +17,7 @@ from imdbattn.folders.run import Run
 from imdbattn.io.files import Checkpoint, Metadata, SavedNet, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
-from imdbattn.settings.schema import AnyModel, Training
+from imdbattn.settings.schema import AnyModel, TrainingSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import settings_of, task_of
 
@@ -29,7 +29,7 @@ ENCODER = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "ne
 UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 
-def predictor_of(cfg: Training, checkpoint: Path) -> Predictor:
+def predictor_of(cfg: TrainingSettings, checkpoint: Path) -> Predictor:
     """Returns the model of a checkpoint, for new texts. cfg: the settings of its run."""
     kind = task_of(cfg).class_of("predictor", Predictor)
     return kind.load(cfg, SavedNet.of(read_checkpoint(checkpoint)))
@@ -68,7 +68,7 @@ def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
 
 
 def from_initial(
-    kind: type["Learner"], cfg: Training, corpus: Corpus, resumed: Checkpoint | None
+    kind: type["Learner"], cfg: TrainingSettings, corpus: Corpus, resumed: Checkpoint | None
 ) -> "Learner":
     """Returns a Learner of this class with the weights of the run `init`.
 
@@ -82,7 +82,7 @@ def from_initial(
     return module
 
 
-def read_initial(cfg: Training, corpus: Corpus) -> SavedNet:
+def read_initial(cfg: TrainingSettings, corpus: Corpus) -> SavedNet:
     """Returns weights and metadata of the run `init`: of the same task, or for a classifier of
     task=masked_words.
 

@@ -65,7 +65,7 @@ class RunLogger:
         Args:
             folder: the run folder.
             metrics: the content of metrics.json.
-            values: the results by their names in loggers, see `values_of`.
+            values: the results by their names in loggers, see `logged_results`.
         """
 
     def end(self, failed: bool) -> None:
@@ -81,7 +81,7 @@ class RunLogger:
         """
 
 
-class PlainLogger(RunLogger):
+class AdaptedLogger(RunLogger):
     """Gives settings and results to a Lightning Logger, which receives the curves itself."""
 
     def __init__(self, logger: Logger):
@@ -141,7 +141,7 @@ class Tracker:
         run = StartedRun(folder, name, shown, environment, resume, group)
         for choice, arguments in self.to_start.items():
             logger: Logger = make(filled_in(arguments, run), f"logger.{choice}", Logger)
-            receiver = logger if isinstance(logger, RunLogger) else PlainLogger(logger)
+            receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
             with wrapping_errors(f"logger.{choice}"):
                 if receiver.start(run):
                     loggers.append(logger)
@@ -161,7 +161,7 @@ class Tracker:
         """
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice}: results were not logged"):
-                logger.publish(folder, metrics, values_of(metrics))
+                logger.publish(folder, metrics, logged_results(metrics))
 
     def finish(self, failed: bool) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""
@@ -200,7 +200,7 @@ def filled_in(arguments: Plain, run: StartedRun) -> Plain:
     return filled
 
 
-def values_of(metrics: Plain) -> dict[str, float]:
+def logged_results(metrics: Plain) -> dict[str, float]:
     """Returns the best validation values and the test values, which are the floats of metrics.json
     with these prefixes, and the speed, by their names in loggers.
     """

@@ -1,7 +1,7 @@
 """The logger for W&B: online or offline, and without private data.
 
-W&B never stops a run: without a key or a network it writes its files into the run folder, and what
-else fails causes only a warning.
+W&B never stops a run: without a key or a network it writes its files into the run folder, and any
+other failure causes only a warning.
 """
 
 import inspect

@@ -62,9 +62,7 @@ def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
     assert metrics["test_accuracy"] > 0.9
     assert metrics["known_words"] == 1
     assert "_target_: zhcut.cut" in (tmp_path / "run" / "config.yaml").read_text()
-    with pytest.raises(
-        UserError, match=r"data\.tokenizer\._target_=zhcut\.cut is outside imdbattn"
-    ):
+    with pytest.raises(UserError, match=r"data\.tokenizer\._target_=zhcut\.cut is not trusted"):
         imdbattn.load(tmp_path / "run")
     model = imdbattn.load(tmp_path / "run", trust="zhcut")
     assert model.explain("我很喜欢的电影 x").words == ["我", "很", "喜欢", "的", "电影", "x"]

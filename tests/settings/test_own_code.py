@@ -80,7 +80,7 @@ def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trus
     (folder / "mypkg" / "imported").unlink()
     refused = shell("predict", "run=run", "text=good", cwd=folder)
     assert refused.returncode == 2
-    assert "mypkg.layers.Halved is outside imdbattn: add trust=mypkg" in refused.stderr
+    assert "mypkg.layers.Halved is not trusted: add trust=mypkg" in refused.stderr
     assert not (folder / "mypkg" / "imported").exists()
     assert "%" in shell("predict", "run=run", "text=good", "trust=mypkg", cwd=folder).stdout
     done = shell("evaluate", "run=run", "trust=[mypkg]", cwd=folder)
@@ -124,7 +124,7 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
     imported = foreign.parent / "mypkg" / "imported"
     for trust in ([], ["trust=os"], ["trust=mypk"]):
         with pytest.raises(
-            UserError, match=r"_target_=mypkg\.layers\.Halved is outside imdbattn: add trust=mypkg"
+            UserError, match=r"_target_=mypkg\.layers\.Halved is not trusted: add trust=mypkg"
         ):
             use(*trust)
         assert not imported.exists()
@@ -136,7 +136,7 @@ def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_pat
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("choose_by: accuracy", "choose_by: os.system"))
-    with pytest.raises(UserError, match=r"choose_by=os\.system is outside imdbattn: add trust=os"):
+    with pytest.raises(UserError, match=r"choose_by=os\.system is not trusted: add trust=os"):
         resumed_settings(composed(), [], run)
     own = ["choose_by=os.system"]  # typed in this call
     assert resumed_settings(composed(*own), own, run)["choose_by"] == "os.system"

@@ -18,7 +18,7 @@ from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, sequence_mask
 from imdbattn.settings.objects import make
-from imdbattn.settings.schema import AnyModel, Count, Group, Training
+from imdbattn.settings.schema import AnyModel, Count, Group, TrainingSettings
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Prediction
@@ -41,7 +41,7 @@ class Strings(Group):
     eval_batch_tokens: Count
 
 
-class TaggingSettings(Training):
+class TaggingSettings(TrainingSettings):
     """The settings of a tagging run."""
 
     choose_by: Literal["accuracy", "loss"]

@@ -210,7 +210,7 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
     edited(
         exported, lambda c: c["settings"]["model"]["net"]["layer"].update(_target_="nowhere.Layer")
     )
-    with pytest.raises(UserError, match=r"nowhere\.Layer is outside imdbattn: add trust=nowhere"):
+    with pytest.raises(UserError, match=r"nowhere\.Layer is not trusted: add trust=nowhere"):
         read_export(exported)
     with pytest.raises(UserError, match="cannot be imported"):  # which comes after
         read_export(exported, trust="nowhere")

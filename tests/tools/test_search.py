@@ -151,7 +151,7 @@ def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
     (folder / "search.yaml").write_text(json.dumps(defaults("search") | own))
     done = shell("search", f"resume={folder}", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "optim._target_=mypkg.Evil is outside imdbattn: add trust=mypkg" in done.stderr
+    assert "optim._target_=mypkg.Evil is not trusted: add trust=mypkg" in done.stderr
 
 
 def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, shell, tmp_path):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from imdbattn.report.comparison_page import report_of
-from imdbattn.tracking.loggers import values_of
+from imdbattn.tracking.loggers import logged_results
 from imdbattn.tracking.wandb_media import (
     comparison_tables,
     pictures_and_page,
@@ -70,7 +70,7 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
             logged.add(f"{name}_table")  # where W&B keeps a chart's numbers, see test_wandb.py
     pictures = tmp_path / "pictures"
     logged.update(media, pictures_and_page("pictures", pictures, pictures / "attention.html"))
-    logged.update(values_of(metrics), comparison_tables(COMPARISON))
+    logged.update(logged_results(metrics), comparison_tables(COMPARISON))
     shown = [picture.name for one in report_of(OVER_TIME).sections for picture in one.pictures]
     logged |= {f"comparison/{name}" for name in (*shown, "page")}
     asked = set(re.findall(rf'"(?:summary:)?({KEY})"', json.dumps(panels(written))))

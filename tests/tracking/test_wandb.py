@@ -15,7 +15,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.tracking import wandb_logger
-from imdbattn.tracking.loggers import Tracker, values_of
+from imdbattn.tracking.loggers import Tracker, logged_results
 from tests.made_up import made_up
 from tests.processes import environment
 from tests.wandb_files import read_back, records, table
@@ -67,7 +67,7 @@ def test_a_run_has_its_name_group_tags_config_and_results(published):
     assert set(run.tags) == {"residual_pe", "path", "ptb"}
     assert found.config["rung"] == found.config["model"]["name"] == "residual_pe"
     assert found.config["environment"]["versions"]["torch"]
-    values = values_of(metrics)
+    values = logged_results(metrics)
     assert values.keys() >= {"best/val_accuracy", "test/loss", "tokens_per_s", "parameters"}
     assert values.items() <= found.summary.items()
 

@@ -129,9 +129,11 @@ class MaskedWordModule(Learner):
         return losses_M * is_masked_M, right_M, places_M // masked_BT.shape[1], is_masked_M
 
     def training_loss(self, batch: Batch) -> Tensor:
-        share, words = self.cfg.masked.share, batch.tokens_BT.numel()
+        share, positions = self.cfg.masked.share, batch.tokens_BT.numel()
         # A recorded step has a fixed number of positions, which chance exceeds once in 10^9.
-        most = math.ceil(share * words + 6 * math.sqrt(share * words)) if self.recorder else None
+        most = None
+        if self.recorder:
+            most = math.ceil(share * positions + 6 * math.sqrt(share * positions))
         masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < share
         losses_M, right_M, _, is_masked_M = self.predict(
             batch, masked_BT, self.cfg.label_smoothing, most

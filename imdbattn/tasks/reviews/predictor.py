@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
-from imdbattn.data.glove import Glove
+from imdbattn.data.glove import WordVectors
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import (
     Batch,
@@ -43,12 +43,12 @@ class ReviewPredictor(Predictor):
 
     cfg: ReviewSettings
 
-    def __init__(self, cfg: ReviewSettings, net: nn.Module, metadata: Metadata, glove: Glove):
+    def __init__(self, cfg: ReviewSettings, net: nn.Module, metadata: Metadata, glove: WordVectors):
         super().__init__(cfg, net, metadata)
         self.glove, self.batch_options = glove, batch_options(cfg.data)
 
     @classmethod
-    def load(cls, cfg: Any, trained: SavedNet, glove: Glove | None = None) -> Self:
+    def load(cls, cfg: Any, trained: SavedNet, glove: WordVectors | None = None) -> Self:
         """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
         glove, (weights, metadata) = glove or load_vectors(cfg.data), trained
         check_same("the checkpoint", metadata, {"vectors": glove.fingerprint})

@@ -11,7 +11,7 @@ from imdbattn.settings.schema import (
     ClassifierModel,
     FunctionName,
     ReviewDataSettings,
-    Training,
+    TrainingSettings,
 )
 from imdbattn.tasks.task import Task
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
 
 
-class TextSettings(Training):
+class TextSettings(TrainingSettings):
     """The settings of a run that trains a classifier, or its encoder, on reviews."""
 
     data: ReviewDataSettings
@@ -47,7 +47,7 @@ class ReviewTask(Task):
     """Classifies texts: sentiment of reviews by default."""
 
     name = "reviews"
-    settings: ClassVar[type[Training] | str] = ReviewSettings
+    settings: ClassVar[type[TrainingSettings] | str] = ReviewSettings
     data = "imdbattn.tasks.reviews.module.ReviewData"
     module = "imdbattn.tasks.reviews.module.ReviewClassifier"
     predictor: ClassVar["type[Predictor] | str | None"] = (

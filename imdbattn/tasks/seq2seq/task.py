@@ -13,7 +13,7 @@ from imdbattn.settings.schema import (
     ClassSettings,
     Count,
     Share,
-    Training,
+    TrainingSettings,
 )
 from imdbattn.tasks.task import Task
 
@@ -40,7 +40,7 @@ def kind_of_data(data: ReverseData | TranslationData | Mapping[str, object]) -> 
     return "reverse" if source == "reverse" else "translation"
 
 
-class Seq2SeqSettings(Training):
+class Seq2SeqSettings(TrainingSettings):
     """The settings of a run that learns pairs of sequences."""
 
     @model_validator(mode="before")

@@ -46,7 +46,7 @@ from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.settings.keys import as_text, within
-from imdbattn.settings.schema import Training
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, validate
 from imdbattn.tools.search.settings import Search
@@ -90,7 +90,7 @@ def run_search(cfg: Search, folder: Path) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check_space(cfg: Search, file: Path) -> tuple[Space, Training]:
+def check_space(cfg: Search, file: Path) -> tuple[Space, TrainingSettings]:
     """Returns the space, and the settings that all trials share.
 
     If data.source is `auto`, one source is chosen for all trials. Raises UserError for wrong
@@ -143,7 +143,7 @@ def as_override(name: str, value: object) -> str:
     return f"{name}={as_text(value)}"
 
 
-def trial_settings(overrides: Sequence[str]) -> Training:
+def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
     """Returns the settings of `python -m imdbattn.train overrides...`.
 
     Raises UserError if they are wrong.
@@ -195,7 +195,12 @@ class Trials:
     """
 
     def __init__(
-        self, study: optuna.Study, cfg: Search, space: Space, settings: Training, folder: Path
+        self,
+        study: optuna.Study,
+        cfg: Search,
+        space: Space,
+        settings: TrainingSettings,
+        folder: Path,
     ):
         self.study = study
         self.cfg = cfg
