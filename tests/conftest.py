@@ -94,7 +94,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt, reviews.csv, unlabelled.txt and labelled.csv; see tests/world.py."""
+    """A folder with glove.txt, reviews.csv, unlabeled.txt and labeled.csv; see tests/world.py."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -232,7 +232,7 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
             first = train(rung, "task=masked_words", "trainer.max_epochs=2")
             overrides = (f"init={first}", *overrides)
         if rung == "distilled":
-            overrides = (f"data.extra={world}/labelled.csv", *overrides)
+            overrides = (f"data.extra={world}/labeled.csv", *overrides)
         digest = hashlib.sha256(repr(overrides).encode()).hexdigest()[:8]
         folder = shared / "runs" / (f"{rung}-{digest}" if overrides else rung)
         folder.parent.mkdir(exist_ok=True)

@@ -40,7 +40,7 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     found = {model: [f"model={model}", *reviews] for model in ALONE}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
-    found["distilled"] = ["model=distilled", f"data.extra={folder}/labelled.csv", *reviews]
+    found["distilled"] = ["model=distilled", f"data.extra={folder}/labeled.csv", *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}
     probe = ["data=order_probe", "data.probe.train=40", "data.probe.validation=10"]
     # these vectors lack most of its words
@@ -81,7 +81,7 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
     all_jobs = jobs(world, folder)
     for name in models or all_jobs:
         if name == "distilled":
-            texts, table = f"file={world}/unlabelled.txt", f"out={folder}/labelled.csv"
+            texts, table = f"file={world}/unlabeled.txt", f"out={folder}/labeled.csv"
             sys.argv[:] = ["predict", f"run={folder}/mean", texts, table]
             label()
         words = all_jobs[name]

@@ -22,10 +22,10 @@ TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs
 
 
 def write_world(folder: Path) -> None:
-    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabelled.txt and
-    labelled.csv (60).
+    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabeled.txt and
+    labeled.csv (60).
 
-    labelled.csv has the reviews of unlabelled.txt, and as probabilities the shares of good and bad
+    labeled.csv has the reviews of unlabeled.txt, and as probabilities the shares of good and bad
     words.
     """
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def write_world(folder: Path) -> None:
             writer.writerow((f"{' '.join(text)} {rare}", ("neg", "pos")[label]))
     reviews = [draw.choices(FILLER, k=9) + draw.choices((*BAD, *GOOD), k=3) for _ in range(60)]
     lines = [f"{' '.join(words)} u{n}" for n, words in enumerate(reviews)]
-    (folder / "unlabelled.txt").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "unlabeled.txt").write_text("".join(f"{line}\n" for line in lines))
     good = [sum(word in GOOD for word in words) / 3 for words in reviews]
     rows = [f"{line},{1 - share},{share}\n" for line, share in zip(lines, good, strict=True)]
-    (folder / "labelled.csv").write_text("".join(["text,probability_neg,probability_pos\n", *rows]))
+    (folder / "labeled.csv").write_text("".join(["text,probability_neg,probability_pos\n", *rows]))

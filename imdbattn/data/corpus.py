@@ -285,7 +285,7 @@ def write_entry(
             repeated[name] = {"texts": len(times), "reviews": sum(times)}
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
-        fingerprints[name] = fingerprint(split.labelled())
+        fingerprints[name] = fingerprint(split.labeled())
     if reviews.dropped:
         omitted = f"omitted {reviews.dropped} training reviews"
         log.info("%s: %s whose text is also in another split", source.name, omitted)

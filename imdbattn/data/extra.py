@@ -28,20 +28,18 @@ PROBABILITY = "probability_"  # start of the names of columns that imdbattn.pred
 TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
-def with_extra(
-    corpus: ReviewCorpus, cfg: ReviewDataSettings, labelled: bool = True
-) -> ReviewCorpus:
+def with_extra(corpus: ReviewCorpus, cfg: ReviewDataSettings, labeled: bool = True) -> ReviewCorpus:
     """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
     in validation or test.
 
-    labelled: whether the texts have labels or probabilities; otherwise their targets are 0, and
+    labeled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.
     Raises UserError for a table that cannot be read, or has other classes than the corpus.
     """
     classes = len(corpus.label_names)
-    if labelled:
+    if labeled:
         with wrapping_errors(f"data.extra={cfg.extra}"):
-            texts, targets_UC = read_labelled(cfg, corpus.label_names)
+            texts, targets_UC = read_labeled(cfg, corpus.label_names)
     else:
         is_table = tables.suffix_of(Path(str(cfg.extra))) in tables.SUFFIXES
         lines = tables.open_lines(cfg.extra, cfg.text_column if is_table else None).lines
@@ -81,7 +79,7 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def read_labelled(cfg: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
+def read_labeled(cfg: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
     """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
     in this order.
 

@@ -32,7 +32,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def labelled(self) -> Iterator[str]:
+    def labeled(self) -> Iterator[str]:
         """Returns what a fingerprint of reviews covers: equal test sets have equal fingerprints."""
         return (
             f"{label}\0{text}\0"
@@ -160,7 +160,7 @@ def cut_reviews(
             raise UserError(f"{name} already has a validation or test split: {remedy}")
         (whole,) = reviews.splits.values()
         # the same for all folds
-        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labelled()])
+        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labeled()])
         test_set = f"fold {fold[0]} of {fold[1]}"
         facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
 

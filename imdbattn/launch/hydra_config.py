@@ -19,7 +19,7 @@ from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
 if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
 
-HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behaviour
+HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behavior
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")

@@ -41,7 +41,7 @@ from imdbattn.report.finished_runs import (
     values_of,
 )
 from imdbattn.report.settings import Compare
-from imdbattn.report.variants import Variant, neighbours, shared_overrides, variants
+from imdbattn.report.variants import Variant, neighbors, shared_overrides, variants
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
@@ -173,7 +173,7 @@ def compare_set(
         right_NS = np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
         value_TS = values_by_text(options.metric, seeds, right_NS, text_N)
         scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
-    pairs, remarks = neighbours(ladder, options.against)
+    pairs, remarks = neighbors(ladder, options.against)
     return {
         "split": split,
         "metric": short_name(options.metric),

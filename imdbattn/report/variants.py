@@ -178,7 +178,7 @@ def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-def neighbours(
+def neighbors(
     ladder: Sequence[Variant], against: str | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Returns the pairs to compare, as indices (from, to) of variants, and sentences on what else

@@ -41,7 +41,7 @@ def runs(trained, tmp_path_factory):
 def student(settings, small, world):
     """student(overrides..., extra=table): the settings of a run of `distilled`."""
 
-    def get(*overrides, extra=f"{world}/labelled.csv"):
+    def get(*overrides, extra=f"{world}/labeled.csv"):
         own = ["model=distilled", f"data.extra={extra}", "trainer.max_epochs=1"]
         return settings(*small, *own, *overrides)
 
@@ -58,10 +58,10 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     runs, student, settings, shell, world, tmp_path
 ):
     table = tmp_path / "soft.csv"
-    done = shell("predict", f"run=[{runs}]", f"file={world}/unlabelled.txt", f"out={table}")
+    done = shell("predict", f"run=[{runs}]", f"file={world}/unlabeled.txt", f"out={table}")
     assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
-    texts = (world / "unlabelled.txt").read_text().splitlines()
+    texts = (world / "unlabeled.txt").read_text().splitlines()
     expected_RUC = []
     for rung in ("mean", "residual"):
         labels, _ = label_texts(settings(f"run={runs / rung}", config="predict"), texts)
@@ -152,7 +152,7 @@ def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_
     shutil.copytree(folder, tmp_path / "run")
     own = settings_of(Run(folder))
     assert has_current_results(folder, own), "a resumed sweep keeps it"
-    assert portable(own.dump())["data"]["extra"] == "labelled.csv"
+    assert portable(own.dump())["data"]["extra"] == "labeled.csv"
     config = tmp_path / "run" / "config.yaml"
     text, count = re.subn(r"(?m)^  extra: .*", "  extra: /nowhere.csv", config.read_text())
     assert count == 1

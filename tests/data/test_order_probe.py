@@ -33,8 +33,8 @@ def test_every_bag_of_words_occurs_once_with_each_label_and_in_one_split_only(se
     everywhere: set[tuple[str, ...]] = set()
     for split in splits.values():
         assert len(set(split.texts)) == len(split)
-        labelled = list(zip(split.texts, split.labels, strict=True))
-        by_label = [Counter(bag(text) for text, of in labelled if of == label) for label in (0, 1)]
+        labeled = list(zip(split.texts, split.labels, strict=True))
+        by_label = [Counter(bag(text) for text, of in labeled if of == label) for label in (0, 1)]
         assert by_label[0] == by_label[1]
         assert set(by_label[0].values()) == {1}
         assert not everywhere & set(by_label[0])

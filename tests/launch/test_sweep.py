@@ -198,13 +198,13 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     words = ["model=mean", "data.source=packaged", f"hydra.sweep.dir={tmp_path}"]
     config = composed_by_commands("train", words)
-    lock = sweep.start(config)
+    lock = sweep.prepare_folder(config)
     # for the jobs, which print no notice of their own
     assert os.environ["WANDB_MODE"] == "offline"
     with pytest.raises(UserError, match="belongs to a sweep that is still running"):
-        sweep.start(config)
+        sweep.prepare_folder(config)
     lock.release()
-    sweep.start(config).release()
+    sweep.prepare_folder(config).release()
 
 
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):

@@ -170,7 +170,7 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
 @pytest.mark.parametrize("rung", slow_except(["wide"], [*RUNGS, *BEYOND]))
 def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, world, rung, tmp_path):
     short = ("trainer.precision=bf16-mixed", "trainer.max_steps=2", "test=false", "init=null")
-    extra = [f"data.extra={world}/labelled.csv"] if rung == "distilled" else []
+    extra = [f"data.extra={world}/labeled.csv"] if rung == "distilled" else []
     assert fit(settings(*small, f"model={rung}", *short, *extra), tmp_path)["steps"] == 2
 
 

@@ -45,9 +45,9 @@ def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(ker
         for place in range(length):
             total = bias
             for step in range(kernel):
-                neighbour = place + step - kernel // 2
-                if 0 <= neighbour < length:
-                    total = total + weight[:, :, step] @ x[review, neighbour]
+                neighbor = place + step - kernel // 2
+                if 0 <= neighbor < length:
+                    total = total + weight[:, :, step] @ x[review, neighbor]
             torch.testing.assert_close(found[review, place], x[review, place] + torch.relu(total))
 
 

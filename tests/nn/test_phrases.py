@@ -39,7 +39,7 @@ TEXT = st.lists(WORD, max_size=12)
 TEXTS = st.lists(TEXT, min_size=1, max_size=20)
 
 
-def labelled(texts: list[list[int]], classes: int) -> Ragged:
+def labeled(texts: list[list[int]], classes: int) -> Ragged:
     """Each class in turn, so that folds stay the same when all labels of one are rotated."""
     return ragged(texts, torch.arange(len(texts)).numpy() % classes)
 
@@ -138,7 +138,7 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
 def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, longest, least):
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
-    phrases, _ = counted(labelled(train, 2), 2, longest, least)
+    phrases, _ = counted(labeled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
     batch = with_words_before(ragged(texts), longest).batch(torch.arange(len(texts)))
     found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
@@ -163,7 +163,7 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
 
     @given(texts, sizes, sizes, st.integers(2, 5), st.none() | st.integers(0, 99))
     def holds(texts, longest, least, folds, seed):
-        data = labelled(texts, classes)
+        data = labeled(texts, classes)
         targets_NC = F.one_hot(data.labels, classes)
         if seed is not None:
             draw = torch.Generator().manual_seed(seed)

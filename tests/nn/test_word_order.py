@@ -12,9 +12,9 @@ from tests.models import BEYOND, RUNGS
 from tests.nets import WORDS, batch, net
 
 # Rungs that read a word together with its neighbors
-NEIGHBOURS = ("gru_query", "residual_rope", "residual_relative", "tuned", "convolved")
-NEIGHBOURS += ("log_counts", "log_counts_mean", "wide", "pretrained", "distilled")
-SEES_ORDER = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls", *NEIGHBOURS)
+NEIGHBORS = ("gru_query", "residual_rope", "residual_relative", "tuned", "convolved")
+NEIGHBORS += ("log_counts", "log_counts_mean", "wide", "pretrained", "distilled")
+SEES_ORDER = ("base_pe", "residual_pe", "residual_learned", "residual_pe_cls", *NEIGHBORS)
 
 
 def score(model, review: list[int]) -> torch.Tensor:

@@ -112,9 +112,7 @@ def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_p
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("id", ["id"]), ("all", ["id", "review"])])
-def test_a_labelled_table_keeps_the_columns_that_are_asked_for(
-    trained, shell, tmp_path, keep, kept
-):
+def test_a_labeled_table_keeps_the_columns_that_are_asked_for(trained, shell, tmp_path, keep, kept):
     (tmp_path / "new.csv").write_text(
         'id,review,label\n7,a great film,x\n007,dull,\nüber,"a, b",z\n'
     )

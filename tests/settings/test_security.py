@@ -70,7 +70,7 @@ STRANGERS = {
     "by way of an allowed package": put(
         "model.net.pooling", evil("imdbattn.nn.scores.torch.save", obj=1, f="CANARY")
     ),
-    "as the optimiser": put("optim", evil("logging.FileHandler", filename="CANARY")),
+    "as the optimizer": put("optim", evil("logging.FileHandler", filename="CANARY")),
     "made by a resolver": put(
         "model.net.pooling", "${oc.create:{_target_: logging.FileHandler, filename: CANARY}}"
     ),

@@ -16,7 +16,7 @@ from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
-UNLABELLED = ("unsup", "unsupervised")  # names of reviews without labels
+UNLABELED = ("unsup", "unsupervised")  # names of reviews without labels
 REMEDY = "rename it, or move it elsewhere"
 
 
@@ -121,7 +121,7 @@ def files_of(entry: Path) -> list[Path]:
     if entry.is_file():
         return [entry] if tables.suffix_of(entry) in tables.SUFFIXES else []
     folders = [inner for inner in tables.visible_in(entry) if inner.is_dir()]
-    labels = [folder for folder in folders if folder.name.casefold() not in UNLABELLED]
+    labels = [folder for folder in folders if folder.name.casefold() not in UNLABELED]
     if split_named(entry.name)[0]:
         return [text for label in labels for text in tables.numbered(tables.visible_in(label))]
     return [text for label in labels for text in [*label.glob("*.txt")][:1]]
@@ -129,7 +129,7 @@ def files_of(entry: Path) -> list[Path]:
 
 def has_columns(file: Path, columns: set[str]) -> bool:
     """Returns whether a table that is not named as a split has these columns."""
-    if tables.stem_of(file).casefold().partition("-")[0] in UNLABELLED:
+    if tables.stem_of(file).casefold().partition("-")[0] in UNLABELED:
         return False
     with suppress(Exception):  # a file of another program
         return columns <= {*tables.open_table(file)[0]}

@@ -34,7 +34,7 @@ class MaskedWordData(ReviewData):
         corpus = prepare_reviews(cfg.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)
-        return with_extra(corpus, cfg.data, labelled=False) if cfg.data.extra else corpus
+        return with_extra(corpus, cfg.data, labeled=False) if cfg.data.extra else corpus
 
     def items(self, split: str) -> Ragged:
         return self.corpus.splits[split]  # without phrases, which need labels
