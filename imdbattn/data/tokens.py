@@ -91,6 +91,7 @@ class Tokenizer:
         self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
+        self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
         self._splits_letters = RULES[name].splits_letters
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
@@ -123,7 +124,8 @@ class Tokenizer:
         words = [piece]
         is_word = not self._splits_letters and piece.isascii() and piece.isalpha()
         if not (self._torchtext or is_word):
-            rewritten = self._pipeline.normalizer.normalize_str(piece)
+            normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
+            rewritten = normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
         ids = []
         for word in words:
@@ -159,12 +161,15 @@ def signature_of_rules(name: str) -> str:
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def pipeline_of(name: str) -> tokenizers.Tokenizer:
+def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
     """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
     words.
+
+    ascii_only: without the normalization, which changes no ASCII text and takes time.
     """
     rules = RULES[name]
-    within = [*_NORMALIZED, *rules.within] if rules.normalizes else rules.within
+    normalizes = rules.normalizes and not ascii_only
+    within = [*_NORMALIZED, *rules.within] if normalizes else rules.within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ: here the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites(
