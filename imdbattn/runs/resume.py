@@ -89,8 +89,8 @@ class RunSignals(Signals):
 
 
 class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch, every `minutes` (or None) within an epoch, at the end, and after a
-    signal.
+    """Saves before each epoch but the first, every `minutes` (or None) within one, at the end, and
+    after a signal.
 
     It must be the first callback: a resumed run repeats what the others do when an epoch begins.
     Raises Stopped after a signal, and UserError instead of saving weights that are not finite.

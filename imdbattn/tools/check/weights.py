@@ -88,7 +88,7 @@ def readings(net: nn.Module) -> Iterator[list[Linear]]:
 
 
 def thirds(plain: list[Linear]) -> list[Linear]:
-    """Returns a matrix of Q, K and V is cut into three."""
+    """Cuts a joint matrix of Q, K and V into three."""
     pieces: list[Linear] = []
     for one in plain:
         count = 3 if one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0 else 1
