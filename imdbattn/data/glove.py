@@ -90,15 +90,16 @@ def load_glove(
 def store(folder: Path, words: list[str], vectors_VD: np.ndarray) -> None:
     """Writes vectors.npy, words.txt and meta.json into `folder`."""
     text = "\n".join(words).encode()
-    rows = np.zeros((FIRST_WORD + len(words), vectors_VD.shape[1]), "<f4")
-    rows_VD = rows[FIRST_WORD:]
-    rows_VD[:] = vectors_VD
-    digest = hashlib.sha256(f"{rows.shape}\n".encode() + text)
+    rows_VD = np.ascontiguousarray(vectors_VD, "<f4")  # the wheel's array is stored by columns
+    shape = (FIRST_WORD + len(words), rows_VD.shape[1])
+    digest = hashlib.sha256(f"{shape}\n".encode() + text)
     digest.update(rows_VD.data)
     # not by np.save, whose error of a full disk has no reason
     with open(folder / "vectors.npy", "wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(rows))
-        file.write(rows.data)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.zeros((FIRST_WORD, shape[1]), "<f4").data)
+        file.write(rows_VD.data)
     (folder / "words.txt").write_bytes(text)
     mean_D = rows_VD.mean(0, dtype=np.float64)
     # without a float64 copy

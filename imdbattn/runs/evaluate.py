@@ -7,7 +7,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
-from imdbattn.runs.fit import check_complete, run_facts, score_facts, write_predictions
+from imdbattn.runs.fit import check_complete, run_facts, score, score_facts, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import Evaluate
 from imdbattn.settings.keys import FINGERPRINT, Plain, hexdigest, overlay
@@ -51,12 +51,12 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     task = task_of(settings)
     data = task.class_of("data", BatchData)(settings, corpus, split)
     module = task.class_of("module", Learner)(predictor.net, predictor.cfg, predictor.metadata)
-    trainer.test(module, data, verbose=False)
-    check_complete({split: module.scores}, corpus.splits)
+    scores = score(trainer, module, data, "test")  # data.test_split
+    check_complete({split: scores}, corpus.splits)
     metrics = (
         run_facts(settings.model.name, settings.seed, corpus)
         | {"split": split, "changed": changed}
-        | score_facts("", module.scores)
+        | score_facts("", scores)
     )
     if write and trainer.is_global_zero:
         name = f"{split}-{corpus.fingerprints[split]}"
@@ -64,7 +64,7 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
             name += f"-{hexdigest(changed)}"
         file = folder / "evaluations" / name
         write_json(file.with_suffix(".json"), metrics)
-        write_predictions(file.with_suffix(".parquet"), module.scores, corpus.splits[split].rows)
+        write_predictions(file.with_suffix(".parquet"), scores, corpus.splits[split].rows)
     return metrics
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.data.glove import WordVectors
-from imdbattn.data.ragged import BatchOptions, as_tensor
+from imdbattn.data.ragged import BatchOptions, Ragged, as_tensor
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
@@ -62,6 +62,17 @@ def trained_words(weights: Weights, embedding: str) -> Tensor | None:
     """
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]
+
+
+def reviews_for(model: ClassifierModel, reviews: Ragged) -> Ragged:
+    """Returns reviews whose batches the network reads: for phrases, with the words before each
+    word.
+    """
+    if not model.phrases:
+        return reviews
+    from imdbattn.data.phrases import with_words_before
+
+    return with_words_before(reviews, model.phrases.longest)
 
 
 def batch_options(data: ReviewDataSettings) -> BatchOptions:

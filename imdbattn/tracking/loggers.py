@@ -159,9 +159,10 @@ class Tracker:
 
         metrics: content of metrics.json.
         """
+        results = logged_results(metrics)
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice}: results were not logged"):
-                logger.publish(folder, metrics, logged_results(metrics))
+                logger.publish(folder, metrics, results)
 
     def finish(self, failed: bool) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""

@@ -24,7 +24,12 @@ from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData, default_budget
-from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
+from imdbattn.tasks.networks import (
+    batch_options,
+    build_classifier,
+    reviews_for,
+    trained_words,
+)
 from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 from imdbattn.tasks.reviews.task import ReviewSettings
 
@@ -69,12 +74,7 @@ class ReviewData(BatchData):
         ]
 
     def items(self, split: str) -> Ragged:
-        reviews, phrases = self.corpus.splits[split], self.cfg.model.phrases
-        if not phrases:
-            return reviews
-        from imdbattn.data.phrases import with_words_before
-
-        return with_words_before(reviews, phrases.longest)
+        return reviews_for(self.cfg.model, self.corpus.splits[split])
 
     def save_texts(self, split: str, path: Path) -> None:
         link_or_copy(self.corpus.texts(split), path)

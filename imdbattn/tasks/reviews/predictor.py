@@ -31,7 +31,12 @@ from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import ReviewDataSettings
-from imdbattn.tasks.networks import batch_options, build_classifier, trained_words
+from imdbattn.tasks.networks import (
+    batch_options,
+    build_classifier,
+    reviews_for,
+    trained_words,
+)
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
@@ -130,10 +135,7 @@ class ReviewPredictor(Predictor):
         """Returns what makes batches as the model reads them, with the words before each word for
         phrases.
         """
-        if self.cfg.model.phrases:
-            from imdbattn.data.phrases import with_words_before
-
-            reviews = with_words_before(reviews, self.cfg.model.phrases.longest)
+        reviews = reviews_for(self.cfg.model, reviews)
         return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
 
     def words_read(self, text: str) -> list[Word]:
