@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as Tab
 
-from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tools.explore.settings import Explore
@@ -69,7 +69,7 @@ def draw_long(tab: Tab, address: str, run: str) -> None:
 
 def main() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = plain_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
+        cfg = resolved_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
     page = Page(validate_as(Explore, cfg))
     run = {found.model: name for name, found in page.runs.by_id.items()}
     server = Server(page)

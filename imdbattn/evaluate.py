@@ -6,7 +6,7 @@ from imdbattn.errors import visible
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import COLUMNS, validated
 from imdbattn.launch.process import without_gc
-from imdbattn.settings.keys import Plain
+from imdbattn.settings.keys import NestedDict
 
 KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
 
@@ -31,7 +31,7 @@ def main(cfg: DictConfig) -> None:
         print_classes(metrics)
 
 
-def print_classes(metrics: Plain) -> None:
+def print_classes(metrics: NestedDict) -> None:
     """Prints the share of the largest class and the macro F1; for up to 10 classes also a table
     with recall, F1 and the predictions of each class.
     """

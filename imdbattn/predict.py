@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import run_command
-from imdbattn.launch.hydra_config import plain_dict, split_text
+from imdbattn.launch.hydra_config import resolved_dict, split_text
 from imdbattn.launch.process import without_gc
 
 KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
@@ -19,7 +19,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.settings.schema import validate_as
 
     given = {} if text is None else {"text": text}
-    settings = validate_as(Predict, plain_dict(cfg) | given)
+    settings = validate_as(Predict, resolved_dict(cfg) | given)
     from imdbattn.launch.predict_files import open_texts, write_predictions
 
     texts, kept = open_texts(settings)

@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.environment import preserved_torch_settings
 from imdbattn.settings.command_settings import Predict
-from imdbattn.settings.keys import plain
+from imdbattn.settings.keys import to_dict
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import validate
 
@@ -160,4 +160,4 @@ def changed(cfg: TrainingSettings, values: Mapping[str, Any]) -> TrainingSetting
     settings = OmegaConf.create(cfg.dump())
     for key, value in values.items():
         OmegaConf.update(settings, key, value)
-    return validate(plain(settings))
+    return validate(to_dict(settings))

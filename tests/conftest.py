@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from imdbattn.exports.settings import Export
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
-from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.report.settings import Compare
 from imdbattn.settings.command_settings import Evaluate, Predict
 from imdbattn.settings.keys import conf_dir
@@ -166,7 +166,7 @@ def composed():
                 OmegaConf.update(cfg, word.partition("=")[0], value_of(word))
         except (HydraException, OmegaConfBaseException):  # whose cause the command names
             cfg = compose(config, overrides)
-        return plain_dict(cfg)
+        return resolved_dict(cfg)
 
     return get
 

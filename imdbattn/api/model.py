@@ -21,7 +21,7 @@ from imdbattn.exports.settings import Export
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.command_settings import Evaluate, Predict
-from imdbattn.settings.keys import Plain, defaults, overlay
+from imdbattn.settings.keys import NestedDict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -83,9 +83,9 @@ class Model:
         self.options = options
 
     @property
-    def settings(self) -> Plain:
+    def settings(self) -> NestedDict:
         """All settings of the run, as in its config.yaml."""
-        return dict(self.predictor.cfg.dump())
+        return dict(self.predictor.settings.dump())
 
     @property
     def labels(self) -> list[str]:
@@ -100,7 +100,7 @@ class Model:
     def __repr__(self) -> str:
         labels = f"labels={self.labels}, " if self.labels else ""
         return (
-            f"Model({self.predictor.cfg.model.name},"
+            f"Model({self.predictor.settings.model.name},"
             f" {labels}folder={os.path.relpath(self.folder)!r})"
         )
 
@@ -187,7 +187,7 @@ class Model:
     ) -> Metrics:
         """Returns the metrics of a split. settings: those of `data.*`."""
         from imdbattn.launch.composition import composed
-        from imdbattn.launch.hydra_config import plain_dict
+        from imdbattn.launch.hydra_config import resolved_dict
 
         # these import Lightning, which predictions do not need
         from imdbattn.runs.environment import preserved_torch_settings
@@ -199,8 +199,8 @@ class Model:
             "trainer": {"precision": precision},
             "data": overlay(self.options.data.model_dump(), dict(settings)),
         }
-        defaults_of_evaluate = plain_dict(composed("evaluate", ["run=null"]))
-        cfg = validate_as(Evaluate, overlay(defaults_of_evaluate, changes))
+        defaults_of_evaluate = resolved_dict(composed("evaluate", ["run=null"]))
+        options = validate_as(Evaluate, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
         # A Trainer may move its net to another device or precision. Buffers, which are large, are
         # not changed by it.
@@ -208,7 +208,7 @@ class Model:
         with READS:
             predictor.net = copy.deepcopy(self.net, shared)
         with preserved_torch_settings():
-            return Metrics(evaluate(cfg, predictor, self.folder, write=False))
+            return Metrics(evaluate(options, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: object) -> "ExportFacts":
         """Writes a self-contained folder, which `load` and imdbattn.predict open. Returns facts
@@ -251,7 +251,7 @@ class Model:
         run = None if is_export(self.folder) else read_run(self.folder)
         metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics
         predictor = cast(ReviewPredictor, self.predictor)  # PageModel checks it
-        model = PageModel(predictor.cfg.model.name, predictor, metrics, run)
+        model = PageModel(predictor.settings.model.name, predictor, metrics, run)
         return write_page([model], Path(out), **options)
 
     def push_to_hub(

@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.failure import remove_empty
-from imdbattn.launch.hydra_config import QUOTED, plain_dict
+from imdbattn.launch.hydra_config import QUOTED, resolved_dict
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted
 
@@ -76,7 +76,7 @@ def train(
     >>> predictions = run.model.predict("A film to love.")
     """
     cfg = compose(overrides, config)
-    settings = plain_dict(cfg)
+    settings = resolved_dict(cfg)
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
     if folder is not None and settings["resume"]:

@@ -92,7 +92,7 @@ class ReviewCorpus(Corpus):
 
 
 def prepare_reviews(
-    cfg: ReviewDataSettings, keep_splits: bool = False, glove: WordVectors | None = None
+    settings: ReviewDataSettings, keep_splits: bool = False, glove: WordVectors | None = None
 ) -> ReviewCorpus:
     """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
     cache.
@@ -100,13 +100,21 @@ def prepare_reviews(
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     glove: instead of the vectors that the settings name.
     """
-    glove = glove or load_vectors(cfg)
-    source = find_source(cfg)
-    shares = None if keep_splits else {"validation": cfg.validation_share, "test": cfg.test_share}
-    fold = (cfg.fold, cfg.folds) if cfg.fold and cfg.folds and not keep_splits else None
+    glove = glove or load_vectors(settings)
+    source = find_source(settings)
+    shares = (
+        None
+        if keep_splits
+        else {"validation": settings.validation_share, "test": settings.test_share}
+    )
+    fold = (
+        (settings.fold, settings.folds)
+        if settings.fold and settings.folds and not keep_splits
+        else None
+    )
     cut = shares and [*shares.values(), *(fold or ())]
-    words = (tokenizer_signature(cfg.tokenizer), glove.fingerprint)
-    identity = [TOKENS_FORMAT, source.name, source.key, cut, *words, cfg.limit]
+    words = (tokenizer_signature(settings.tokenizer), glove.fingerprint)
+    identity = [TOKENS_FORMAT, source.name, source.key, cut, *words, settings.limit]
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -114,18 +122,18 @@ def prepare_reviews(
         log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
-        reviews = cut_reviews(reviews, source.name, shares, fold, cfg.limit)
-        write_entry(folder, reviews, source, tokenizer_of(cfg.tokenizer, glove.words), glove)
+        reviews = cut_reviews(reviews, source.name, shares, fold, settings.limit)
+        write_entry(folder, reviews, source, tokenizer_of(settings.tokenizer, glove.words), glove)
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    folder = build_once(cache_root(cfg.cache_dir) / "tokens" / key, build)
+    folder = build_once(cache_root(settings.cache_dir) / "tokens" / key, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
-    if version := custom_tokenizer_version(cfg.tokenizer):
+    if version := custom_tokenizer_version(settings.tokenizer):
         meta["facts"]["tokenizer"] = version
     corpus = ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
     log_reviews(corpus, source.name)
-    least = 0.0 if keep_splits else cfg.min_known
+    least = 0.0 if keep_splits else settings.min_known
     check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, least)
     return corpus
 
@@ -181,8 +189,10 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
         log.warning("%s: %s: several labels per text are not supported", source, labels)
 
 
-def load_vectors(cfg: ReviewDataSettings) -> WordVectors:
-    return load_glove(cfg.glove.source, cfg.glove.dim, cfg.glove.path, cfg.cache_dir)
+def load_vectors(settings: ReviewDataSettings) -> WordVectors:
+    return load_glove(
+        settings.glove.source, settings.glove.dim, settings.glove.path, settings.cache_dir
+    )
 
 
 def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
@@ -217,38 +227,38 @@ def custom_tokenizer_version(setting: object) -> str:
 # --- the source of the reviews --------------------------------------------------------------------
 
 
-def find_source(cfg: ReviewDataSettings) -> Source:
+def find_source(settings: ReviewDataSettings) -> Source:
     """Returns the source that the `data` settings name; its key changes with the code of a custom
     tokenizer, too. `auto` is decided here.
 
     Only the modules of that source are imported. Raises an exception for data that cannot be found.
     """
-    source = named_source(cfg)
-    if version := custom_tokenizer_version(cfg.tokenizer):
+    source = named_source(settings)
+    if version := custom_tokenizer_version(settings.tokenizer):
         source = replace(source, key=f"{source.key}, tokenizer {version}")
     return source
 
 
-def named_source(cfg: ReviewDataSettings) -> Source:
-    if not isinstance(cfg.source, str):
+def named_source(settings: ReviewDataSettings) -> Source:
+    if not isinstance(settings.source, str):
         from imdbattn.data.sources.custom import custom_reviews
 
-        return custom_reviews(cfg.source, cfg.label_names)
-    if cfg.source == "order_probe" and cfg.probe:
+        return custom_reviews(settings.source, settings.label_names)
+    if settings.source == "order_probe" and settings.probe:
         from imdbattn.data.sources.order_probe import order_probe_source
 
-        return order_probe_source(cfg.probe)
-    if cfg.path:
+        return order_probe_source(settings.probe)
+    if settings.path:
         from imdbattn.data.user_files.review_files import path_source
 
-        return path_source(expanded(cfg.path), cfg)
-    if cfg.hub:
+        return path_source(expanded(settings.path), settings)
+    if settings.hub:
         from imdbattn.data.sources.hub import hub_reviews
 
-        return hub_reviews(cfg)
-    if cfg.source == "auto":
-        return hub_or_packaged(cfg.hub_timeout)
-    return hub_source() if cfg.source == "hub" else packaged_source()
+        return hub_reviews(settings)
+    if settings.source == "auto":
+        return hub_or_packaged(settings.hub_timeout)
+    return hub_source() if settings.source == "hub" else packaged_source()
 
 
 # --- cache ----------------------------------------------------------------------------------------

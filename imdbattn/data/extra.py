@@ -28,7 +28,9 @@ PROBABILITY = "probability_"  # start of the names of columns that imdbattn.pred
 TOLERANCE = 1e-3  # of the sum of the probabilities of a text
 
 
-def with_extra(corpus: ReviewCorpus, cfg: ReviewDataSettings, labeled: bool = True) -> ReviewCorpus:
+def with_extra(
+    corpus: ReviewCorpus, settings: ReviewDataSettings, labeled: bool = True
+) -> ReviewCorpus:
     """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
     in validation or test.
 
@@ -38,11 +40,11 @@ def with_extra(corpus: ReviewCorpus, cfg: ReviewDataSettings, labeled: bool = Tr
     """
     classes = len(corpus.label_names)
     if labeled:
-        with wrapping_errors(f"data.extra={cfg.extra}"):
-            texts, targets_UC = read_labeled(cfg, corpus.label_names)
+        with wrapping_errors(f"data.extra={settings.extra}"):
+            texts, targets_UC = read_labeled(settings, corpus.label_names)
     else:
-        is_table = tables.suffix_of(Path(str(cfg.extra))) in tables.SUFFIXES
-        lines = tables.open_lines(cfg.extra, cfg.text_column if is_table else None).lines
+        is_table = tables.suffix_of(Path(str(settings.extra))) in tables.SUFFIXES
+        lines = tables.open_lines(settings.extra, settings.text_column if is_table else None).lines
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {
@@ -50,9 +52,9 @@ def with_extra(corpus: ReviewCorpus, cfg: ReviewDataSettings, labeled: bool = Tr
     }
     kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
     omitted = f"omitted {len(texts) - len(kept)} in validation or test"
-    log.info("data.extra=%s: %d training texts; %s", cfg.extra, len(kept), omitted)
+    log.info("data.extra=%s: %d training texts; %s", settings.extra, len(kept), omitted)
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
-    ids, offsets, _ = tokenizer_of(cfg.tokenizer, corpus.glove.words).encode(texts)
+    ids, offsets, _ = tokenizer_of(settings.tokenizer, corpus.glove.words).encode(texts)
     train = corpus.splits["train"]
     longer = Ragged(
         torch.cat([train.ids, torch.from_numpy(ids)]),
@@ -79,7 +81,7 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def read_labeled(cfg: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
+def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
     """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
     in this order.
 
@@ -87,14 +89,16 @@ def read_labeled(cfg: ReviewDataSettings, label_names: list[str]) -> tuple[list[
     any other has data.text_column and data.label_column. Raises UserError for other classes, and
     for anything but probabilities.
     """
-    path = expanded(str(cfg.extra))
-    columns, _ = tables.open_table(path, (), cfg.encoding_errors)
+    path = expanded(str(settings.extra))
+    columns, _ = tables.open_table(path, (), settings.encoding_errors)
     if not any(column.startswith(PROBABILITY) for column in columns):
-        texts, labels = read_reviews(path, cfg)
+        texts, labels = read_reviews(path, settings)
         numbers_U = torch.from_numpy(number_labels(labels, label_names, path))
         return texts, F.one_hot(numbers_U, len(label_names)).double()
     names = ["text", *(f"{PROBABILITY}{label}" for label in label_names)]
-    texts, *values = tables.read_columns(path, {name: name for name in names}, cfg.encoding_errors)
+    texts, *values = tables.read_columns(
+        path, {name: name for name in names}, settings.encoding_errors
+    )
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     has_sum_U = (targets_UC.sum(1) - 1).abs() <= TOLERANCE
     right_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & has_sum_U

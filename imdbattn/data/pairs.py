@@ -136,7 +136,9 @@ class PairCorpus(Corpus):
 
 
 def prepare_pairs(
-    cfg: Any, vocabularies: tuple[Vocabulary, Vocabulary] | None = None, keep_splits: bool = False
+    settings: Any,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    keep_splits: bool = False,
 ) -> PairCorpus:
     """Returns the corpus that the `data` settings describe: read, split, encoded.
 
@@ -145,10 +147,12 @@ def prepare_pairs(
     keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a
     test set.
     """
-    source = find_pair_source(cfg)
+    source = find_pair_source(settings)
     generated = source.kind == "reverse"
-    items, frequency = ("strings", 1) if generated else ("sentences", cfg.min_frequency)
-    shares = {} if generated else {"test": cfg.test_share, "validation": cfg.validation_share}
+    items, frequency = ("strings", 1) if generated else ("sentences", settings.min_frequency)
+    shares = (
+        {} if generated else {"test": settings.test_share, "validation": settings.validation_share}
+    )
     texts = cut_pairs(source.load(), source.name, None if keep_splits else shares)
     groups = {
         name: split if name == "train" else by_source(split) for name, split in texts.splits.items()
@@ -170,7 +174,7 @@ def prepare_pairs(
         ids = ids[ids != EOS]
         share = known_symbols[side] = share_of(int((ids != UNK).sum()), len(ids))
         if not generated:
-            least = 0.0 if keep_splits else cfg.min_known
+            least = 0.0 if keep_splits else settings.min_known
             check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)
     return PairCorpus(
         splits=splits,

@@ -12,18 +12,18 @@ SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiec
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
-def split_text(text: str, cfg: Any) -> list[str]:
+def split_text(text: str, settings: Any) -> list[str]:
     """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
     is blank.
     """
-    if cfg.source == "reverse":
+    if settings.source == "reverse":
         return list("".join(text.split()).upper())
-    return symbols_of(text, cfg.lower, tokenizers_of(cfg)[0]).split()
+    return symbols_of(text, settings.lower, tokenizers_of(settings)[0]).split()
 
 
-def tokenizers_of(cfg: TranslationData) -> tuple[SideTokenizer, SideTokenizer]:
+def tokenizers_of(settings: TranslationData) -> tuple[SideTokenizer, SideTokenizer]:
     """Returns data.tokenizer of source and of target."""
-    setting = cfg.tokenizer
+    setting = settings.tokenizer
     if not isinstance(setting, (list, tuple)):
         return setting, setting
     source, target = setting
@@ -47,10 +47,10 @@ def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
     return " ".join(SPACE.join(word.split()) for word in splitter_of(tokenizer)(text))
 
 
-def joined_symbols(symbols: Iterable[str], cfg: Any, side: int) -> str:
+def joined_symbols(symbols: Iterable[str], settings: Any, side: int) -> str:
     """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
-    if cfg.source == "reverse":
+    if settings.source == "reverse":
         return "".join(symbols)
-    if tokenizers_of(cfg)[side] == "characters":
+    if tokenizers_of(settings)[side] == "characters":
         return "".join(symbols).replace(SPACE, " ")
     return " ".join(symbols).replace(SPACE, " ")

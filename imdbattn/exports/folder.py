@@ -93,7 +93,7 @@ def write_export(
     with replacing(out) as folder:
         write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
-            words = tokenizer_json(predictor.cfg.data.tokenizer, predictor.glove.words)
+            words = tokenizer_json(predictor.settings.data.tokenizer, predictor.glove.words)
             (folder / WORDS).write_text(words, "utf-8")
         if graph or onnx:
             # for which the others do not wait
@@ -104,7 +104,7 @@ def write_export(
                 torch.export.save(to_program(classifier), folder / PROGRAM)
             if onnx:
                 to_onnx(classifier, folder / ONNX)
-        path = str(getattr(predictor.cfg.data, "path", None) or "")
+        path = str(getattr(predictor.settings.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, predictor, facts)
@@ -132,7 +132,7 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
         "model_type": KIND,
         "format": FORMAT,
         "version": import_module("imdbattn").__version__,  # an import of its API would be a cycle
-        "settings": portable(predictor.cfg.dump()),
+        "settings": portable(predictor.settings.dump()),
         "metadata": dict(predictor.metadata),
         "export": facts,
     }
@@ -204,17 +204,19 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
     """Returns README.md with the header that the Hugging Face hub reads."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    cfg = predictor.cfg
+    settings = predictor.settings
     task = "text-classification" if facts else "text2text-generation"
     prefixes = {"validation": "val_", "test": "test_"}
     scores = {split: key for split, key in prefixes.items() if f"{key}accuracy" in metrics}
-    source = cfg.data.source if isinstance(cfg.data.source, str) else cfg.data.source.target
+    source = settings.data.source
+    if not isinstance(source, str):
+        source = source.target
     about = (task, source, metrics["test_set"], "accuracy")
     results = [
         EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
         for split, key in scores.items()
     ]
-    name = cfg.model.name
+    name = settings.model.name
     header = ModelCardData(
         library_name=KIND,
         pipeline_tag=task,
@@ -223,7 +225,7 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         eval_results=results,
     ).to_yaml()
     values = {
-        "cfg": cfg,
+        "settings": settings,
         "metrics": metrics,
         "facts": facts,
         "scores": scores,
@@ -251,15 +253,15 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     """
     folder = expanded(folder)
     metadata = read_config(folder)["metadata"]
-    cfg = settings_of(Run(folder, trust))
+    settings = settings_of(Run(folder, trust))
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
-    kind = task_of(cfg).class_of("predictor", Predictor)
+    kind = task_of(settings).class_of("predictor", Predictor)
     if not issubclass(kind, ReviewPredictor):
-        return kind.load(cfg, SavedNet(tensors, metadata))
+        return kind.load(settings, SavedNet(tensors, metadata))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
-    return build(cfg, folder / WEIGHTS, tensors, metadata, vectors_VD, words)
+    return build(settings, folder / WEIGHTS, tensors, metadata, vectors_VD, words)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def example(
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
     given, items_B = ragged(ids), torch.arange(reviews)
-    if (phrases := predictor.cfg.model.phrases) is None:
+    if (phrases := predictor.settings.model.phrases) is None:
         plain = given.batch(items_B)
         return plain.tokens_BT, plain.lengths_B
     (batch,) = with_words_before(given, phrases.longest).batches([Plan(0, items_B.numpy())])
@@ -70,12 +70,12 @@ def to_program(predictor: ReviewPredictor) -> ExportedProgram:
     """
     if any(isinstance(part, nn.RNNBase) for part in predictor.net.modules()):
         raise UserError(
-            f"model={predictor.cfg.model.name} has a recurrent network, of which torch.export makes"
-            " a graph for one length only: export without it"
+            f"model={predictor.settings.model.name} has a recurrent network, of which torch.export"
+            " makes a graph for one length only: export without it"
         )
     graph = Graph(predictor.net).cpu().eval()
     reviews = Dim("reviews", min=1)
-    positions = Dim("positions", min=1, max=predictor.cfg.data.max_tokens or 8192)
+    positions = Dim("positions", min=1, max=predictor.settings.data.max_tokens or 8192)
     inputs = example(predictor, 3, 5)
     shapes = ({0: reviews, 1: positions}, {0: reviews}, {0: reviews, 1: positions})
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
@@ -94,7 +94,7 @@ def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
 
     program = to_program(predictor)
     names = ["tokens_BT", "lengths_B"]
-    if predictor.cfg.model.phrases:
+    if predictor.settings.model.phrases:
         names.append("before_BTW")
     for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
         logging.getLogger(library).setLevel(logging.ERROR)
@@ -132,7 +132,7 @@ def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
 
 def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: str) -> None:
     """Raises UserError if a graph computes other logits than the net for some random reviews."""
-    longest = predictor.cfg.data.max_tokens or 8192
+    longest = predictor.settings.data.max_tokens or 8192
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)
         with torch.no_grad():
@@ -141,6 +141,6 @@ def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: 
         if not torch.allclose(logits_BC, expected_BC, atol=LOGIT_TOLERANCE, rtol=LOGIT_TOLERANCE):
             error = (logits_BC - expected_BC).abs().max().item()
             raise UserError(
-                f"model={predictor.cfg.model.name}: the graph of {what} differs from the model by"
-                f" {error:.1g} for {reviews} reviews of {positions} words: export without it"
+                f"model={predictor.settings.model.name}: the graph of {what} differs from the model"
+                f" by {error:.1g} for {reviews} reviews of {positions} words: export without it"
             )

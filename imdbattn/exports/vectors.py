@@ -91,7 +91,7 @@ def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> T
     from imdbattn.tasks.reviews.module import ReviewData  # imports Lightning
 
     try:
-        corpus = ReviewData.read(predictor.cfg)
+        corpus = ReviewData.read(predictor.settings)
     except (UserError, OSError) as error:
         problem = f"are not available: {error}"
     else:
@@ -134,7 +134,7 @@ def with_vectors(
         # Ids of the cache are not those of these words.
         lines = "\n".join([metadata["vectors"], *words])
         metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    return build(predictor.cfg, Path(), tensors, metadata, vectors_KD.to(dtype).float(), words)
+    return build(predictor.settings, Path(), tensors, metadata, vectors_KD.to(dtype).float(), words)
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
@@ -154,7 +154,7 @@ def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
 
 
 def build(
-    cfg: Any,
+    settings: Any,
     file: Path,
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, Any],
@@ -171,4 +171,4 @@ def build(
     zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
     glove = WordVectors(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
     vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(cfg, SavedNet(tensors, metadata), glove)
+    return ReviewPredictor.load(settings, SavedNet(tensors, metadata), glove)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, expanded, read_checkpoint, read_json
-from imdbattn.settings.keys import Plain
+from imdbattn.settings.keys import NestedDict
 from imdbattn.settings.trust import read_settings, refuse_interpolations, refuse_untrusted
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ class Run:
     # --- settings -------------------------------------------------------------------------------
 
     @cached_property
-    def raw_settings(self) -> Plain:
+    def raw_settings(self) -> NestedDict:
         """Returns the settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
-        settings: Plain = read_json(self.settings_file).get("settings", {})
+        settings: NestedDict = read_json(self.settings_file).get("settings", {})
         refuse_interpolations(settings, self.settings_file)
         return settings
 
     @cached_property
-    def settings(self) -> Plain:
+    def settings(self) -> NestedDict:
         """Returns the same as `raw_settings`. Raises UserError for a class that is not trusted;
         `tasks.task.settings_of` checks types and values.
         """
@@ -106,11 +106,11 @@ class Run:
     # --- results --------------------------------------------------------------------------------
 
     @cached_property
-    def metrics(self) -> Plain:
+    def metrics(self) -> NestedDict:
         return read_json(self.folder / "metrics.json")
 
     @cached_property
-    def environment(self) -> Plain:
+    def environment(self) -> NestedDict:
         """Returns the versions and hardware; empty where they were not recorded."""
         file = self.folder / "environment.json"
         return read_json(file) if file.exists() else {}

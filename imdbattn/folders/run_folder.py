@@ -140,7 +140,7 @@ def refuse_finished(folder: Path) -> None:
 
 def begin_folder(
     folder: Path,
-    cfg: "TrainingSettings",
+    settings: "TrainingSettings",
     environment: Mapping[str, object],
     keep_training: bool,
 ) -> None:
@@ -155,10 +155,10 @@ def begin_folder(
         remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *RESULTS)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg.dump())))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
-    if not cfg.is_debug and runs in folder.resolve().parents:
+    if not settings.is_debug and runs in folder.resolve().parents:
         with suppress(OSError):  # a file system without links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))

@@ -20,7 +20,7 @@ from imdbattn.launch.hydra_config import (
     register_resolvers,
     with_task,
 )
-from imdbattn.settings.keys import conf_dir, flat, plain
+from imdbattn.settings.keys import conf_dir, flat, to_dict
 from imdbattn.settings.messages import no_setting
 
 COMPOSING = threading.Lock()  # Hydra has one state per process
@@ -87,5 +87,5 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     ]
     for overrides in (chosen, []):
         with suppress(Exception), initialized():
-            return [*flat(plain(hydra.compose(config_name, overrides)))]
+            return [*flat(to_dict(hydra.compose(config_name, overrides)))]
     return []

@@ -1,4 +1,4 @@
-"""Between Hydra and plain settings: quotes for its grammar, the composed config as dicts and lists,
+"""Between Hydra and our settings: quotes for its grammar, the composed config as dicts and lists,
 and the resolvers that conf/ uses to name run folders.
 
 Imports nothing slow.
@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import NAME, Plain, conf_dir, job_digest, plain
+from imdbattn.settings.keys import NAME, NestedDict, conf_dir, job_digest, to_dict
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
@@ -79,7 +79,7 @@ def refuse_typed_credentials(overrides: Sequence[str]) -> None:
     refuse_credentials(typed)
 
 
-def plain_dict(cfg: DictConfig) -> Plain:
+def resolved_dict(cfg: DictConfig) -> NestedDict:
     """Returns the resolved config as nested dicts, without `hydra`.
 
     Raises UserError for a missing value, a broken interpolation, or a setting that looks like a
@@ -88,7 +88,7 @@ def plain_dict(cfg: DictConfig) -> Plain:
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     try:
         missing = sorted(OmegaConf.missing_keys(cfg))
-        settings = {} if missing else plain(cfg, resolve=True)
+        settings = {} if missing else to_dict(cfg, resolve=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     if missing:
@@ -103,7 +103,7 @@ def validated(cfg: DictConfig, kind: "type[AnyGroup]") -> "AnyGroup":
     """Returns a command's config as an object of the class of its settings. Raises UserError."""
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
-    return validate_as(kind, plain_dict(cfg))
+    return validate_as(kind, resolved_dict(cfg))
 
 
 def register_resolvers() -> None:
@@ -117,7 +117,7 @@ def digest_of_root(*, _root_: DictConfig) -> str:
     from imdbattn.tasks.task import validate  # loads pydantic, too
 
     try:
-        return job_digest(validate(plain_dict(_root_)).dump())
+        return job_digest(validate(resolved_dict(_root_)).dump())
     except UserError:
         return "invalid"
 

@@ -10,16 +10,16 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.settings.keys import (
     NO_EFFECT,
-    Plain,
+    NestedDict,
     flat,
-    plain,
+    to_dict,
     within,
     without,
 )
 from imdbattn.tasks.task import settings_of, validate
 
 
-def resumed_settings(settings: Plain, overrides: Sequence[str], folder: Path) -> Plain:
+def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Path) -> NestedDict:
     """Returns the settings of the run in `folder`, updated by those of the command line that cannot
     change a result.
 
@@ -41,10 +41,12 @@ def resumed_settings(settings: Plain, overrides: Sequence[str], folder: Path) ->
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
-    return plain(merged)
+    return to_dict(merged)
 
 
-def check_unchanged(settings: Plain, recorded: Plain, keys: list[str], folder: Path) -> None:
+def check_unchanged(
+    settings: NestedDict, recorded: NestedDict, keys: list[str], folder: Path
+) -> None:
     """Raises UserError for the first setting among `keys` that differs from the run's."""
     if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
         keys = list(settings)

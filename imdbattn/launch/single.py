@@ -11,10 +11,10 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.hydra_config import plain_dict
+from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.launch.process import end_with, without_gc
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
-from imdbattn.settings.keys import Plain, named_overrides
+from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.per_class import is_uneven
@@ -30,7 +30,7 @@ def run_single(cfg: DictConfig) -> float:
     weights, which `choose_by` selects.
     """
     with Signals(BEFORE_TRAINING):
-        settings, job = plain_dict(cfg), HydraConfig.get()
+        settings, job = resolved_dict(cfg), HydraConfig.get()
         resumed = resumed_folder(settings)
         if resumed is None:
             check_torchrun(job.overrides.hydra)
@@ -47,7 +47,7 @@ def run_single(cfg: DictConfig) -> float:
     return float(metrics["val_accuracy"])
 
 
-def resumed_folder(settings: Plain) -> Path | None:
+def resumed_folder(settings: NestedDict) -> Path | None:
     """Returns the folder of the run that the setting `resume` names, if it names one."""
     resume = settings["resume"]
     return expanded(resume).resolve() if resume else None  # runs/latest is a link
@@ -70,7 +70,7 @@ def was_restarted(folder: Path) -> bool:
 
 
 def checked_settings(
-    settings: Plain, overrides: Sequence[str], folder: Path | None
+    settings: NestedDict, overrides: Sequence[str], folder: Path | None
 ) -> TrainingSettings:
     """Returns the checked settings of a new run, or of the run in `folder`, which is resumed.
 
@@ -88,13 +88,13 @@ def checked_settings(
 # --- the results ----------------------------------------------------------------------------------
 
 
-def log_results(cfg: TrainingSettings, metrics: Plain, folder: Path) -> None:
+def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -> None:
     """Logs the results of a run and the commands that use it, in one process."""
     from lightning.pytorch.utilities import rank_zero_only
 
     if rank_zero_only.rank:  # type: ignore[attr-defined]
         return
-    if cfg.is_debug:
+    if settings.is_debug:
         log.info(
             "Debug run: %d training steps and an evaluation ran; the numbers are not results",
             metrics["steps"],
@@ -104,7 +104,7 @@ def log_results(cfg: TrainingSettings, metrics: Plain, folder: Path) -> None:
         log.info(line)
 
 
-def summary(metrics: Plain, folder: Path) -> list[str]:
+def summary(metrics: NestedDict, folder: Path) -> list[str]:
     """Returns the results as lines of text."""
     early = metrics.get("ended_early")
     epochs = f"{metrics['epochs']} epoch" + "s" * (metrics["epochs"] != 1)
@@ -127,7 +127,7 @@ def summary(metrics: Plain, folder: Path) -> list[str]:
     return lines
 
 
-def scores_beside_accuracy(metrics: Plain, split: str) -> str:
+def scores_beside_accuracy(metrics: NestedDict, split: str) -> str:
     """Returns BLEU of translations; of a classifier the share of the largest class, which is the
     accuracy of a model that always answers it, and macro F1 where classes are uneven.
     """
@@ -139,7 +139,7 @@ def scores_beside_accuracy(metrics: Plain, split: str) -> str:
     return text
 
 
-def next_commands(metrics: Plain, folder: Path) -> list[str]:
+def next_commands(metrics: NestedDict, folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
     if model := metrics.get("starts_model"):

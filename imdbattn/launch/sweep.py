@@ -21,11 +21,11 @@ from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquired, expanded
 from imdbattn.launch.failure import fail, print_error, remove_empty
-from imdbattn.launch.hydra_config import plain_dict, quote
+from imdbattn.launch.hydra_config import quote, resolved_dict
 from imdbattn.launch.job import recorded_jobs
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import plain
+from imdbattn.settings.keys import to_dict
 
 if TYPE_CHECKING:
     from imdbattn.tracking.loggers import Tracker
@@ -94,7 +94,7 @@ def find_data(config: DictConfig) -> None:
     from imdbattn.tasks.task import task_of, validate
 
     try:
-        settings = validate(plain_dict(config))
+        settings = validate(resolved_dict(config))
     except UserError:  # which each job reports, unless it has another value
         return
     task_of(settings).find_source(settings.data)
@@ -107,7 +107,7 @@ def tracker_of(config: DictConfig) -> "Tracker":
     with without_gc():
         from imdbattn.tracking.loggers import Tracker
 
-    named = plain(config.logger, resolve=True)
+    named = to_dict(config.logger, resolve=True)
     return Tracker({name: validate_as(LoggerSettings, named[name]) for name in named})
 
 

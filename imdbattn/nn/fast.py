@@ -30,13 +30,13 @@ def attention(
     value: Tensor,
     mask: Tensor | None,
     scale: float,
-    added: Sequence[Tensor] | None = None,
+    extra: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(scale * query key^T + added[0] added[1]^T) value over the keys where `mask`, which
+    """softmax(scale * query key^T + extra[0] extra[1]^T) value over the keys where `mask`, which
     broadcasts to the scores, is True; None: over all keys.
     """
-    if added is not None:  # one product computes both: more columns cost less than more scores
-        pairs = zip((query * scale, key), added, strict=True)
+    if extra is not None:  # one product computes both: more columns cost less than more scores
+        pairs = zip((query * scale, key), extra, strict=True)
         query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
         scale = 1.0
     if mask is None:

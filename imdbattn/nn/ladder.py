@@ -55,12 +55,12 @@ class Attention(nn.Module):
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
-        added: Columns | None = None,
+        extra: Columns | None = None,
     ) -> Tensor:
         """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
         scores = self.score(query, key)
-        if added is not None:
-            scores = scores + added[0] @ added[1].transpose(-2, -1)
+        if extra is not None:
+            scores = scores + extra[0] @ extra[1].transpose(-2, -1)
         return masked_softmax(scores, mask)
 
     def forward(
@@ -69,19 +69,19 @@ class Attention(nn.Module):
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
-        added: Columns | None = None,
+        extra: Columns | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
         without any key gives 0.
-        added: columns whose products are added to the scores.
+        extra: columns whose products are added to the scores.
         """
         if not is_product(self.score):
-            return self.attention_weights(query, key, value, mask, added) @ value
+            return self.attention_weights(query, key, value, mask, extra) @ value
         # the same, faster
         query = self.score.project(query)
-        return fast_attention(query, key, value, mask, self.score.scale, added)
+        return fast_attention(query, key, value, mask, self.score.scale, extra)
 
 
 class SelfAttention(nn.Module):
@@ -111,8 +111,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, mask)
-        added = None if self.distances is None else self.distances(mask.positions_BT)
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask.over_keys_B11T, added)
+        extra = None if self.distances is None else self.distances(mask.positions_BT)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask.over_keys_B11T, extra)
         return y_BHTd.transpose(1, 2).flatten(2)
 
     def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:

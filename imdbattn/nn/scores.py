@@ -107,7 +107,7 @@ class Additive(Score):
         hidden = hidden or key_width
         self.query = nn.Linear(query_width, hidden, bias=False)
         self.key = nn.Linear(key_width, hidden, bias=False)
-        self.value = nn.Linear(hidden, 1, bias=False)
+        self.v = nn.Linear(hidden, 1, bias=False)
 
     def project_key(self, key: Tensor) -> Tensor:
         return self.key(key)
@@ -115,5 +115,5 @@ class Additive(Score):
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
         query, key = self.query(query)[..., :, None, :], projected[..., None, :, :]
         if query.device.type != "cpu":
-            return self.value(torch.tanh(query + key)).squeeze(-1)
-        return fast_additive_score(query, key, self.value.weight)  # the same in less time
+            return self.v(torch.tanh(query + key)).squeeze(-1)
+        return fast_additive_score(query, key, self.v.weight)  # the same in less time

@@ -14,7 +14,7 @@ from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import expanded
 from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.settings.command_settings import Predict, RunCommand
-from imdbattn.settings.keys import Plain, overlay
+from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -27,28 +27,28 @@ CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar l
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
-def open_settings(cfg: RunCommand) -> tuple[TrainingSettings, Path]:
-    """Returns the settings of the run that `cfg` names, with the `data` settings of `cfg`, and its
-    best checkpoint.
+def open_settings(options: RunCommand) -> tuple[TrainingSettings, Path]:
+    """Returns the settings of the run `options.run`, changed by `options.data`, and its best
+    checkpoint.
 
     Raises UserError for wrong input.
     """
-    run = Run(cfg.run, cfg.trust)
+    run = Run(options.run, options.trust)
     checkpoint, settings = run.checkpoint, settings_of(run)
     task = task_of(settings)
     if model := task.starts_model:
         raise UserError(
-            f"run={cfg.run} is a run of task={task.name}: train a classifier from it,"
-            f" model={model} init={cfg.run}"
+            f"run={options.run} is a run of task={task.name}: train a classifier from it,"
+            f" model={model} init={options.run}"
         )
     if not (run.folder / results_file(settings)).exists():
         log.warning(
-            "run=%s is not finished: these are the weights of its best epoch so far", cfg.run
+            "run=%s is not finished: these are the weights of its best epoch so far", options.run
         )
-    return with_changes(settings, cfg.data.model_dump()), checkpoint
+    return with_changes(settings, options.data.model_dump()), checkpoint
 
 
-def with_changes(settings: TrainingSettings, data: Plain) -> TrainingSettings:
+def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettings:
     """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
     the run does not have.
     """
@@ -72,29 +72,29 @@ def with_changes(settings: TrainingSettings, data: Plain) -> TrainingSettings:
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
 
-def load_predictor(cfg: RunCommand) -> tuple[Any, Path]:
-    """Returns the best model of the run or of the export that `cfg` names, for new texts, and its
+def load_predictor(options: RunCommand) -> tuple[Any, Path]:
+    """Returns the best model of the run or of the export `options.run`, for new texts, and its
     folder. Raises UserError.
     """
     use_onednn()  # as in training, for identical results
     keep_memory()
-    if isinstance(cfg.run, list):
-        return mean_predictor(cfg), Path()
-    if Run(cfg.run).kind == "export":
-        return read_export(cfg.run, cfg.trust), expanded(cfg.run)
-    settings, checkpoint = open_settings(cfg)
+    if isinstance(options.run, list):
+        return mean_predictor(options), Path()
+    if Run(options.run).kind == "export":
+        return read_export(options.run, options.trust), expanded(options.run)
+    settings, checkpoint = open_settings(options)
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
-def mean_predictor(cfg: RunCommand) -> Predictor:
-    """Returns the mean of the classifiers in `cfg.run`, and of the finished runs in those that are
-    folders of runs.
+def mean_predictor(options: RunCommand) -> Predictor:
+    """Returns the mean of the classifiers in `options.run`, and of the finished runs in those that
+    are folders of runs.
     """
     members: dict[str, Predictor] = {}
-    for path in cfg.run:
+    for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         for run in [str(run) for run in folders if finished(run)] or [path]:
-            members[run], _ = load_predictor(cfg.model_copy(update={"run": run}))
+            members[run], _ = load_predictor(options.model_copy(update={"run": run}))
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
     return next(iter(members.values())).mean_of(members)
 

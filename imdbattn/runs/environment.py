@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from imdbattn.settings.keys import PACKAGE, Plain
+from imdbattn.settings.keys import PACKAGE, NestedDict
 
 PACKAGES = (  # whose versions environment.json has
     *("imdbattn", "torch", "lightning", "hydra-core"),
@@ -128,7 +128,7 @@ def preserved_torch_settings() -> Iterator[None]:
 # --- what is recorded -----------------------------------------------------------------------------
 
 
-def environment() -> Plain:
+def environment() -> NestedDict:
     """Returns the content of environment.json, but the key of the source of the data."""
     changed = git("status", "--porcelain", "--", "conf", "imdbattn")  # also untracked files
     return {

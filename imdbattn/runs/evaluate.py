@@ -10,29 +10,29 @@ from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score, score_facts, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import Evaluate
-from imdbattn.settings.keys import FINGERPRINT, Plain, hexdigest, overlay
+from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, overlay
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
 
 
-def evaluate_run(cfg: Evaluate) -> Plain:
+def evaluate_run(options: Evaluate) -> NestedDict:
     """Scores the best checkpoint of a finished run, or an exported model, and writes into its
     evaluations/.
     """
-    return evaluate(cfg, *load_predictor(cfg), write=True)
+    return evaluate(options, *load_predictor(options), write=True)
 
 
 @quiet()
-def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> Plain:
+def evaluate(options: Evaluate, predictor: Predictor, folder: Path, write: bool) -> NestedDict:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
     write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's
     data have changed.
     """
-    settings, split = with_changes(predictor.cfg, cfg.data.model_dump()), cfg.split
-    changed = {key: value for key, value in overlay({}, cfg.data.model_dump()).items() if value}
+    settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
+    changed = {key: value for key, value in overlay({}, options.data.model_dump()).items() if value}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
@@ -44,13 +44,13 @@ def evaluate(cfg: Evaluate, predictor: Predictor, folder: Path, write: bool) -> 
     selects_pairs = predictor.omits_long and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
-    precision = cfg.trainer.precision or settings.trainer.precision
+    precision = options.trainer.precision or settings.trainer.precision
     if precision != settings.trainer.precision:
         changed["precision"] = precision
-    trainer = build_trainer(cfg.trainer.model_copy(update={"precision": precision}))
+    trainer = build_trainer(options.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
     data = task.class_of("data", BatchData)(settings, corpus, split)
-    module = task.class_of("module", Learner)(predictor.net, predictor.cfg, predictor.metadata)
+    module = task.class_of("module", Learner)(predictor.net, predictor.settings, predictor.metadata)
     scores = score(trainer, module, data, "test")  # data.test_split
     check_complete({split: scores}, corpus.splits)
     metrics = (

@@ -28,7 +28,7 @@ from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
 from imdbattn.runs.environment import environment
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
-from imdbattn.settings.keys import FINGERPRINT, Plain
+from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 
 @quiet()
-def fit(cfg: TrainingSettings, folder: Path, resume: bool = False) -> Plain:
-    """Trains the model that `cfg` describes, scores its best checkpoint once, and fills the run
-    folder.
+def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> NestedDict:
+    """Trains the model that `settings` describes, scores its best checkpoint once, and fills the
+    run folder.
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
@@ -51,7 +51,7 @@ def fit(cfg: TrainingSettings, folder: Path, resume: bool = False) -> Plain:
     folder is changed, and SystemExit after a signal.
     """
     check_folder(folder)
-    signals = RunSignals(cfg, folder, has_state=resume)
+    signals = RunSignals(settings, folder, has_state=resume)
     with writing_into(folder), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
@@ -61,52 +61,56 @@ def fit(cfg: TrainingSettings, folder: Path, resume: bool = False) -> Plain:
                     " resume=%(run)s continues it",
                     {"run": os.path.relpath(folder)},
                 )
-        if not (resume and has_results(folder, cfg.test)):
-            return fit_locked(cfg, folder, resume, signals)
+        if not (resume and has_results(folder, settings.test)):
+            return fit_locked(settings, folder, resume, signals)
     log.info("This run is already finished:")
     return read_json(folder / "metrics.json")
 
 
-def fit_locked(cfg: TrainingSettings, folder: Path, resume: bool, signals: RunSignals) -> Plain:
+def fit_locked(
+    settings: TrainingSettings, folder: Path, resume: bool, signals: RunSignals
+) -> NestedDict:
     """Trains, scores and fills the folder, whose lock this process has."""
-    tracker = Tracker(cfg.logger)
-    check_settings(cfg)
-    L.seed_everything(cfg.seed, workers=True, verbose=False)
-    if cfg.threads:
-        torch.set_num_threads(cfg.threads)
+    tracker = Tracker(settings.logger)
+    check_settings(settings)
+    L.seed_everything(settings.seed, workers=True, verbose=False)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
 
-    data = read_data(cfg)
-    cfg, corpus = data.cfg, data.corpus
+    data = read_data(settings)
+    settings, corpus = data.settings, data.corpus
     checkpoints = folder / "checkpoints"
     saved = checkpoints / "last.ckpt"
     state = read_state(saved) if resume else None
-    module = new_module(cfg, corpus, state)
+    module = new_module(settings, corpus, state)
 
     def begin(trainer: L.Trainer) -> None:
         if trainer.is_global_zero:
             recorded = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, cfg, recorded, keep_training=state is not None)
-        trainer.loggers = tracker.start(folder, cfg.dump(), resume)
+            begin_folder(folder, settings, recorded, keep_training=state is not None)
+        trainer.loggers = tracker.start(folder, settings.dump(), resume)
 
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     resume_checkpoint = ResumeCheckpoint(
-        folder, fingerprints, losses, cfg.save_minutes, begin, signals
+        folder, fingerprints, losses, settings.save_minutes, begin, signals
     )
-    best = best_checkpoint(cfg, checkpoints)
+    best = best_checkpoint(settings, checkpoints)
     # Lightning calls them in this order, but `best` last: a state is saved before anything else
     # happens in a step.
     callbacks = [resume_checkpoint, losses, throughput, best]
     callbacks += [LearningRateMonitor("epoch"), CheckParts()]
-    if cfg.attention_reviews:
-        callbacks.append(AttentionEntropy(cfg.attention_reviews, tracker.log_shares))
-    if cfg.patience:
+    if settings.attention_reviews:
+        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
+    if settings.patience:
         monitor, mode = str(best.monitor), best.mode
-        callbacks.append(EarlyStopping(monitor, patience=cfg.patience, mode=mode, strict=False))
-    arguments: Plain = {"default_root_dir": folder}
+        callbacks.append(
+            EarlyStopping(monitor, patience=settings.patience, mode=mode, strict=False)
+        )
+    arguments: NestedDict = {"default_root_dir": folder}
     if data.first_epochs():
         arguments["reload_dataloaders_every_n_epochs"] = 1
-    trainer = build_trainer(cfg.trainer, callbacks, **arguments)
+    trainer = build_trainer(settings.trainer, callbacks, **arguments)
 
     failed = True
     try:
@@ -128,13 +132,13 @@ def fit_locked(cfg: TrainingSettings, folder: Path, resume: bool, signals: RunSi
     return metrics
 
 
-def read_data(cfg: TrainingSettings) -> BatchData:
-    """Returns the data of a run; their `cfg` are the settings with absolute paths, and without
+def read_data(settings: TrainingSettings) -> BatchData:
+    """Returns the data of a run; their `settings` are the settings with absolute paths, and without
     `auto`.
     """
-    data_class = task_of(cfg).class_of("data", BatchData)
-    data = data_class(cfg, data_class.read(cfg))
-    data.cfg = cfg.resolved(data.corpus.source_kind, data.batch_tokens)
+    data_class = task_of(settings).class_of("data", BatchData)
+    data = data_class(settings, data_class.read(settings))
+    data.settings = settings.resolved(data.corpus.source_kind, data.batch_tokens)
     return data
 
 
@@ -146,36 +150,36 @@ def read_state(file: Path) -> Checkpoint | None:
     return None
 
 
-def new_module(cfg: TrainingSettings, corpus: Corpus, state: Checkpoint | None) -> Learner:
+def new_module(settings: TrainingSettings, corpus: Corpus, state: Checkpoint | None) -> Learner:
     """Returns the module that is trained, with the weights of the run `init` if that is set.
 
     state: from which the run continues; Lightning loads it.
     """
-    module_class = task_of(cfg).class_of("module", Learner)
-    if not cfg.init:
-        return module_class.new(cfg, corpus)
+    module_class = task_of(settings).class_of("module", Learner)
+    if not settings.init:
+        return module_class.new(settings, corpus)
     from imdbattn.tasks.weights import from_initial
 
-    return from_initial(module_class, cfg, corpus, state)
+    return from_initial(module_class, settings, corpus, state)
 
 
-def check_settings(cfg: TrainingSettings) -> None:
+def check_settings(settings: TrainingSettings) -> None:
     """Raises UserError for hardware that is not there, and for arguments that classes do not
     accept, before data are read.
     """
-    check_hardware(cfg)
-    check_arguments(cfg.trainer, "trainer", L.Trainer)
-    check_arguments(cfg.optim, "optim", torch.optim.Optimizer)
-    check_arguments(cfg.model.net, "model.net", torch.nn.Module, torch.nn.Module)
+    check_hardware(settings)
+    check_arguments(settings.trainer, "trainer", L.Trainer)
+    check_arguments(settings.optim, "optim", torch.optim.Optimizer)
+    check_arguments(settings.model.net, "model.net", torch.nn.Module, torch.nn.Module)
 
 
-def best_checkpoint(cfg: TrainingSettings, folder: Path) -> ModelCheckpoint:
+def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:
     """Returns the callback that writes best.ckpt, the weights of the best epoch."""
     return ModelCheckpoint(
         folder,
         "best",
-        monitor=f"val/{short_name(cfg.choose_by)}",
-        mode="min" if cfg.choose_by == "loss" else "max",
+        monitor=f"val/{short_name(settings.choose_by)}",
+        mode="min" if settings.choose_by == "loss" else "max",
         save_weights_only=True,
         enable_version_counter=False,
     )
@@ -183,7 +187,7 @@ def best_checkpoint(cfg: TrainingSettings, folder: Path) -> ModelCheckpoint:
 
 def training_facts(
     trainer: L.Trainer, module: Learner, corpus: Corpus, throughput: Throughput
-) -> Plain:
+) -> NestedDict:
     """Returns the part of metrics.json that describes the training."""
     epochs, init = trainer.current_epoch, module.hparams.get("init_digest")
     return {
@@ -201,7 +205,7 @@ def training_facts(
     }
 
 
-def early_end(trainer: L.Trainer) -> Plain:
+def early_end(trainer: L.Trainer) -> NestedDict:
     """Returns `ended_early` if training ended before trainer.max_epochs: the number of epochs, with
     the share of the last one, and the reason.
     """
@@ -249,18 +253,18 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
 
 def write_results(
     folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
-) -> Plain:
+) -> NestedDict:
     """Scores the splits with the module's weights, and writes the results. Returns the content of
     metrics.json.
 
     facts: of training, for metrics.json.
     """
-    cfg, task, corpus = module.cfg, task_of(module.cfg), data.corpus
-    splits = ("validation", "test") if cfg.test else ("validation",)
+    settings, task, corpus = module.settings, task_of(module.settings), data.corpus
+    splits = ("validation", "test") if settings.test else ("validation",)
     scores = {split: score(trainer, module, data, split) for split in splits}
-    if not cfg.is_debug:
+    if not settings.is_debug:
         check_complete(scores, corpus.splits)
-    metrics = run_facts(cfg.model.name, cfg.seed, corpus) | facts
+    metrics = run_facts(settings.model.name, settings.seed, corpus) | facts
     if task.starts_model:
         metrics["starts_model"] = task.starts_model
     for split, split_scores in scores.items():
@@ -270,13 +274,13 @@ def write_results(
             predictions, texts = SPLIT_FILES[split]
             write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
             data.save_texts(split, folder / texts)
-        if cfg.pictures:
+        if settings.pictures:
             from imdbattn.runs.pictures import draw_pictures  # which imports matplotlib
 
             with only_warning(log, "Some pictures could not be drawn"):
                 draw_pictures(module, data, folder)
         # written last: it marks the run as finished
-        write_json(folder / results_file(cfg), metrics)
+        write_json(folder / results_file(settings), metrics)
     return metrics
 
 

@@ -21,11 +21,11 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
         figure = learning_curves(curves, *module.curves)
         write_atomically(pictures / "learning_curves.png", png(figure))
         if any(name.startswith(ATTENTION_SHARE) for name in curves):
-            batches = fixed_batches(data, module.cfg.attention_reviews)
+            batches = fixed_batches(data, module.settings.attention_reviews)
             shares = measure(module, batches).query_shares
             figure = attention_over_epochs(curves, shares)
             write_atomically(pictures / "attention_entropy.png", png(figure))
-    draw_positions(module.net, getattr(module.cfg.data, "max_tokens", None) or 512, pictures)
+    draw_positions(module.net, getattr(module.settings.data, "max_tokens", None) or 512, pictures)
     prediction = module.example(data)
     if prediction is not None:
         write_attention(prediction, pictures)

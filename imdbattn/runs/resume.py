@@ -66,16 +66,16 @@ class RunSignals(Signals):
     has_state: whether the state in the folder, if there is one, is of this run.
     """
 
-    def __init__(self, cfg: TrainingSettings, folder: Path, has_state: bool):
+    def __init__(self, settings: TrainingSettings, folder: Path, has_state: bool):
         super().__init__("")
-        self.cfg, self.folder, self.has_state = cfg, folder, has_state
+        self.settings, self.folder, self.has_state = settings, folder, has_state
         self.place = "before training"
 
     def describe(self) -> str:
         if rank_zero_only.rank:  # type: ignore[attr-defined]
             return ""
-        is_written = (self.folder / results_file(self.cfg)).exists()
-        is_finished = self.cfg.is_debug or has_results(self.folder, self.cfg.test)
+        is_written = (self.folder / results_file(self.settings)).exists()
+        is_finished = self.settings.is_debug or has_results(self.folder, self.settings.test)
         if self.has_state and is_written and is_finished:
             return f"stopped {self.place}; the run is finished, its results are written"
         if self.has_state and (self.folder / "checkpoints" / "last.ckpt").exists():

@@ -109,14 +109,14 @@ def callbacks_of(settings: Any) -> list[L.Callback]:
     return made if isinstance(made, list) else [made]
 
 
-def check_hardware(cfg: TrainingSettings) -> None:
+def check_hardware(settings: TrainingSettings) -> None:
     """Raises UserError if the settings need a GPU or a job of SLURM that is not there, or
     recorded steps where they are not possible.
 
     It is called before data are read.
     """
     instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
-    accelerator, machines = cfg.trainer.accelerator, cfg.trainer.num_nodes
+    accelerator, machines = settings.trainer.accelerator, settings.trainer.num_nodes
     has_gpu = torch.cuda.is_available() or (
         accelerator == "gpu" and torch.backends.mps.is_available()
     )
@@ -130,7 +130,7 @@ def check_hardware(cfg: TrainingSettings) -> None:
         )
     has_cuda = accelerator != "cpu" and torch.cuda.is_available()
     kind = CUDAAccelerator if has_cuda else CPUAccelerator
-    if cfg.record_steps is True and kind not in RECORDED_ON:
+    if settings.record_steps is True and kind not in RECORDED_ON:
         raise UserError("record_steps=true: only steps on a CUDA device can be recorded")
 
 
@@ -160,7 +160,7 @@ class CheckParts(L.Callback):
                 vars(part.module).pop(part.method, None)  # the method of its class is called again
 
 
-class Part(NamedTuple):
+class NamedPart(NamedTuple):
     """A part of a network (docs/own_parts.md).
 
     setting: that names it. shape: of its output, given its inputs. method: that is called.
@@ -191,22 +191,22 @@ class Part(NamedTuple):
         return checked
 
 
-def parts_of(net: nn.Module) -> Iterator[Part]:
+def parts_of(net: nn.Module) -> Iterator[NamedPart]:
     """Yields the parts of a network that settings name."""
     for owner in net.modules():
         score = getattr(owner, "score", None)
         if isinstance(owner, Classifier):
-            yield Part("model.net.positions", owner.positions, same_shape)
+            yield NamedPart("model.net.positions", owner.positions, same_shape)
             for layer in owner.layers:
-                yield Part("model.net.layer", layer, same_shape)
+                yield NamedPart("model.net.layer", layer, same_shape)
             if type(owner.head) is nn.Linear:  # another head may read several vectors
-                yield Part("model.net.pooling", owner.pooling, pooled_shape)
+                yield NamedPart("model.net.pooling", owner.pooling, pooled_shape)
             if (mixer := getattr(owner.context, "mixer", None)) is not None:
-                yield Part("model.mixer", mixer, same_shape)
+                yield NamedPart("model.mixer", mixer, same_shape)
         elif isinstance(owner, Attention):
-            yield Part("score", owner.score, shape_of_scores)
+            yield NamedPart("score", owner.score, shape_of_scores)
         elif isinstance(score, nn.Module):  # of the decoder of pairs
-            yield Part("model.net.score", score, shape_of_scores, "compare")
+            yield NamedPart("model.net.score", score, shape_of_scores, "compare")
 
 
 def same_shape(x_BTD: Tensor, *_: object) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import Plain
+from imdbattn.settings.keys import NestedDict
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
@@ -58,9 +58,9 @@ def refuse_credentials(settings: object) -> None:
         )
 
 
-def without_credentials(settings: Mapping[str, object]) -> Plain:
+def without_credentials(settings: Mapping[str, object]) -> NestedDict:
     """Returns the settings without those that look like a credential."""
-    kept: Plain = {}
+    kept: NestedDict = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and not SECRET_NAME.search(name):
             kept[name] = without_credentials(value)

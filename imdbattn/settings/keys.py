@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-# Nested settings, or the content of a JSON file: dicts, lists and plain values
-Plain = dict[str, Any]
+# Nested settings, or the content of a JSON file
+NestedDict = dict[str, Any]
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -24,9 +24,9 @@ def conf_dir() -> Path:
     )
 
 
-def defaults(command: str) -> Plain:
+def defaults(command: str) -> NestedDict:
     """Returns the settings in the file of a command in conf/, without Hydra's."""
-    settings = plain(OmegaConf.load(conf_dir() / f"{command}.yaml"))
+    settings = to_dict(OmegaConf.load(conf_dir() / f"{command}.yaml"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
 
@@ -52,15 +52,15 @@ VARIED = ("seed", "data.fold", "trainer.max_epochs")
 SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
 
 
-def plain(cfg: DictConfig | ListConfig, resolve: bool = False) -> Plain:
+def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
     """Returns OmegaConf's settings as nested dicts and lists. resolve: also what ${...} names."""
     settings: Any = OmegaConf.to_container(cfg, resolve=resolve)
     return settings
 
 
-def flat(settings: Mapping[str, object], prefix: str = "") -> Plain:
+def flat(settings: Mapping[str, object], prefix: str = "") -> NestedDict:
     """Returns nested settings as one dict with dotted keys. Lists remain values."""
-    values: Plain = {}
+    values: NestedDict = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             values |= flat(value, f"{prefix}{key}.")
@@ -74,7 +74,7 @@ def within(key: str, *names: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: Mapping[str, object], *skipped: str) -> Plain:
+def without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
     """Returns the settings, flat, without the keys and groups in `skipped`."""
     return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
 
@@ -88,7 +88,7 @@ def variant_digest(settings: Mapping[str, object]) -> str:
     return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
 
 
-def named_overrides(overrides: Iterable[str], settings: Plain) -> list[str]:
+def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]:
     """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant_digest` ignores, but with the number of epochs.
 
@@ -123,7 +123,7 @@ def hexdigest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def overlay(settings: Plain, changes: Plain) -> Plain:
+def overlay(settings: NestedDict, changes: NestedDict) -> NestedDict:
     """Returns `settings` with those values of `changes` that are not None, recursively."""
     merged = dict(settings)
     for key, value in changes.items():

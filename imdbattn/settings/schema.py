@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, Plain, absolute, as_text, variant_digest
+from imdbattn.settings.keys import NAME, NestedDict, absolute, as_text, variant_digest
 
 
 class Group(BaseModel):
@@ -35,7 +35,7 @@ class Group(BaseModel):
     def model_post_init(self, context: object) -> None:
         self.check()
 
-    def given(self) -> Plain:
+    def given(self) -> NestedDict:
         """Returns the settings that were given, without defaults; groups among them as objects."""
         fields = type(self).model_fields
         return {
@@ -44,7 +44,7 @@ class Group(BaseModel):
             if name in self.model_fields_set
         }
 
-    def dump(self) -> Plain:
+    def dump(self) -> NestedDict:
         """Returns the settings that were given as nested dicts and lists, for a file or a digest:
         1 is not 1.0.
         """
@@ -350,7 +350,7 @@ def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = N
     name of the source. batch_tokens: replaces null, unless it is None.
     """
     paths = ("path", "cache_dir", "extra")
-    values: Plain = {name: absolute(getattr(data, name, None)) for name in paths}
+    values: NestedDict = {name: absolute(getattr(data, name, None)) for name in paths}
     values["batch_tokens"] = batch_tokens
     if isinstance(getattr(data, "source", None), str):  # else it is custom
         values["source"] = source

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.keys import Plain, plain
+from imdbattn.settings.keys import NestedDict, to_dict
 
 TRUSTED = {  # group of settings -> packages whose classes a run folder may name
     "model": ("imdbattn.nn", "torch.nn"),
@@ -75,13 +75,13 @@ def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, str(node)
 
 
-def read_settings(file: Path) -> Plain:
+def read_settings(file: Path) -> NestedDict:
     """Returns a run's config.yaml, which may be untrusted. Raises UserError if it cannot be read.
 
     ${...} is refused, because it could read the environment or create objects.
     """
     with wrapping_errors(f"{file} cannot be read"):
-        settings = plain(OmegaConf.create(file.read_text("utf-8")))
+        settings = to_dict(OmegaConf.create(file.read_text("utf-8")))
     refuse_interpolations(settings, file)
     return settings
 

@@ -129,17 +129,17 @@ class Learner(L.LightningModule):
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
 
-    cfg: the settings (settings.schema.TrainingSettings). metadata: plain values that go into
+    settings: the settings (settings.schema.TrainingSettings). metadata: plain values that go into
     checkpoints.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: SplitScores  # of the last validation or test: the result of `make_scores`
 
-    def __init__(self, net: nn.Module, cfg: TrainingSettings, metadata: Metadata):
+    def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
         super().__init__()
-        self.net, self.cfg = net, cfg
-        self.make_optimizer = make(cfg.optim, "optim", torch.optim.Optimizer)
+        self.net, self.settings = net, settings
+        self.make_optimizer = make(settings.optim, "optim", torch.optim.Optimizer)
         self.save_hyperparameters(metadata, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
@@ -152,7 +152,7 @@ class Learner(L.LightningModule):
         self.recorder: Any = None
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, initial: SavedNet | None = None) -> Self:
+    def new(cls, settings: Any, corpus: Any, initial: SavedNet | None = None) -> Self:
         """Returns an untrained model. initial: the weights that will be loaded into it, if any."""
         raise NotImplementedError
 
@@ -284,7 +284,7 @@ class Learner(L.LightningModule):
         """Returns the groups that the optimizer of the settings is created with."""
         kind = getattr(self.make_optimizer, "func", None)
         with_matrices = isinstance(kind, type) and issubclass(kind, Muon)
-        return parameter_groups(self.net, self.cfg.embedding_lr, with_matrices)
+        return parameter_groups(self.net, self.settings.embedding_lr, with_matrices)
 
     def configure_gradient_clipping(
         self,
@@ -318,10 +318,10 @@ class Learner(L.LightningModule):
 
     def lr_share(self, step: int, steps: int) -> float:
         """Returns the learning rate at `step` of `steps`, as a share of the full one."""
-        warm = round(self.cfg.warmup * steps)
+        warm = round(self.settings.warmup * steps)
         if step < warm:
             return (step + 1) / (warm + 1)
-        if self.cfg.decay == "none":
+        if self.settings.decay == "none":
             return 1.0
         done = min((step - warm) / max(steps - warm, 1), 1.0)
-        return 1 - done if self.cfg.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return 1 - done if self.settings.decay == "linear" else (1 + math.cos(math.pi * done)) / 2

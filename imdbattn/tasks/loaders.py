@@ -65,21 +65,21 @@ class BatchData(L.LightningDataModule):
     ranks.
 
     Args:
-        cfg: the settings of the run.
+        settings: the settings of the run.
         corpus: the result of `read`, or other data.
         test_split: the split that `test` scores.
     """
 
-    def __init__(self, cfg: Any, corpus: Any, test_split: str = "test"):
+    def __init__(self, settings: Any, corpus: Any, test_split: str = "test"):
         super().__init__()
-        self.cfg, self.corpus, self.test_split = cfg, corpus, test_split
+        self.settings, self.corpus, self.test_split = settings, corpus, test_split
         # None: GPU_LENGTHS on a GPU, no limit on a CPU
         self.max_padded_lengths: int | None = None
         self.options = WHOLE_REVIEWS  # of batches for evaluation
         self.train_options = WHOLE_REVIEWS
 
     @staticmethod
-    def read(cfg: Any) -> Corpus:
+    def read(settings: Any) -> Corpus:
         """Returns the Corpus that the `data` settings describe. Raises UserError for data that
         cannot be read as meant.
         """
@@ -88,7 +88,7 @@ class BatchData(L.LightningDataModule):
     @property
     def batch_tokens(self) -> int:
         """Returns the padded tokens of one training batch, over all processes together."""
-        return self.cfg.data.batch_tokens
+        return self.settings.data.batch_tokens
 
     def save_texts(self, split: str, path: Path) -> None:
         """Writes the texts of a split as Parquet with `row` and `text`."""
@@ -157,7 +157,7 @@ class BatchData(L.LightningDataModule):
         plans = TrainPlans(
             maker.lengths_N(),
             self.batch_tokens,
-            self.cfg.seed,
+            self.settings.seed,
             done=self.trained_batches,
             count=count,
             pool=None if self.length_count(maker) else POOL,
@@ -166,7 +166,7 @@ class BatchData(L.LightningDataModule):
 
     def eval_dataloader(self, split: str) -> Loader:
         """Returns every item of `split` exactly once, over all processes."""
-        maker, budget = self.batch_maker(split), self.cfg.data.eval_batch_tokens
+        maker, budget = self.batch_maker(split), self.settings.data.eval_batch_tokens
         return self.loader(maker, EvalPlans(maker.lengths_N(), budget, *self.ranks()))
 
     def val_dataloader(self) -> Loader:

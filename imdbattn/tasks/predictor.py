@@ -21,20 +21,20 @@ class Predictor(ABC):
     """A trained net that is applied to new texts; the Task of each task names its class.
 
     omits_long: whether data.max_tokens omits longer items instead of cutting them.
-    cfg: the settings of its run. net: in evaluation mode from now on. metadata: see `Learner`.
+    settings: the settings of its run. net: in evaluation mode from now on. metadata: see `Learner`.
     """
 
     omits_long = False
 
-    def __init__(self, cfg: TrainingSettings, net: nn.Module, metadata: Metadata):
+    def __init__(self, settings: TrainingSettings, net: nn.Module, metadata: Metadata):
         # each task has classes of its own for settings and net
-        self.cfg: Any = cfg
+        self.settings: Any = settings
         self.net: Any = net.eval()
         self.metadata = metadata
 
     @classmethod
     @abstractmethod
-    def load(cls, cfg: Any, trained: SavedNet) -> Self:
+    def load(cls, settings: Any, trained: SavedNet) -> Self:
         """Returns the model of a checkpoint."""
 
     @classmethod

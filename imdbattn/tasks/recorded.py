@@ -224,7 +224,7 @@ class StepRecorder:
 
     def give_up(self, batch: Any, reason: str) -> Tensor:
         """Makes a step without a recording, as all that follow."""
-        if self.module.cfg.record_steps is True:
+        if self.module.settings.record_steps is True:
             raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
         log.warning("Training steps are not recorded from here on: %s", reason)
         self.recordings.clear()
@@ -402,7 +402,7 @@ class RecordSteps(L.Callback):
     """
 
     def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
-        setting = module.cfg.record_steps
+        setting = module.settings.record_steps
         self.reason = obstacle(trainer, module)
         if self.reason and setting is True:
             raise UserError(f"record_steps=true: {self.reason}")
@@ -414,8 +414,8 @@ class RecordSteps(L.Callback):
             # Callbacks and methods of the user's see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)
-            one_by_one = overridden or bool(module.cfg.trainer.given().get("callbacks"))
-            graphs, records = CudaGraphs(module.device), module.cfg.record_steps is not False
+            one_by_one = overridden or bool(module.settings.trainer.given().get("callbacks"))
+            graphs, records = CudaGraphs(module.device), module.settings.record_steps is not False
             module.recorder = StepRecorder(module, graphs, records, one_by_one)
 
     def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
@@ -426,7 +426,7 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
     """Returns why the steps of a run that starts cannot be recorded, or None."""
     if trainer.accumulate_grad_batches > 1:
         return "trainer.accumulate_grad_batches is above 1"
-    if module.cfg.trainer.given().get("detect_anomaly"):
+    if module.settings.trainer.given().get("detect_anomaly"):
         return "trainer.detect_anomaly is set"
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "there are several processes, or the strategy is not of a single device"

@@ -16,7 +16,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import Checkpoint, Metadata, SavedNet, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
-from imdbattn.settings.keys import FINGERPRINT, Plain, as_text, job_digest, within, without
+from imdbattn.settings.keys import FINGERPRINT, NestedDict, as_text, job_digest, within, without
 from imdbattn.settings.schema import AnyModel, TrainingSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import settings_of, task_of
@@ -29,10 +29,10 @@ ENCODER = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "ne
 UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
 
 
-def predictor_of(cfg: TrainingSettings, checkpoint: Path) -> Predictor:
-    """Returns the model of a checkpoint, for new texts. cfg: the settings of its run."""
-    kind = task_of(cfg).class_of("predictor", Predictor)
-    return kind.load(cfg, SavedNet.of(read_checkpoint(checkpoint)))
+def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
+    """Returns the model of a checkpoint, for new texts. settings: the settings of its run."""
+    kind = task_of(settings).class_of("predictor", Predictor)
+    return kind.load(settings, SavedNet.of(read_checkpoint(checkpoint)))
 
 
 def load_weights(net: nn.Module, weights: Weights) -> None:
@@ -68,21 +68,21 @@ def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
 
 
 def from_initial(
-    kind: type["Learner"], cfg: TrainingSettings, corpus: Corpus, resumed: Checkpoint | None
+    kind: type["Learner"], settings: TrainingSettings, corpus: Corpus, resumed: Checkpoint | None
 ) -> "Learner":
     """Returns a Learner of this class with the weights of the run `init`.
 
     resumed: the state from which the run continues, which has its own weights by then.
     """
-    initial = SavedNet.of(resumed) if resumed else read_initial(cfg, corpus)
-    module = kind.new(cfg, corpus, initial)
+    initial = SavedNet.of(resumed) if resumed else read_initial(settings, corpus)
+    module = kind.new(settings, corpus, initial)
     if not resumed:
         load_initial(module, initial)
     module.hparams["init_digest"] = initial.metadata["init_digest"]
     return module
 
 
-def read_initial(cfg: TrainingSettings, corpus: Corpus) -> SavedNet:
+def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
     """Returns weights and metadata of the run `init`: of the same task, or for a classifier of
     task=masked_words.
 
@@ -90,18 +90,18 @@ def read_initial(cfg: TrainingSettings, corpus: Corpus) -> SavedNet:
     Raises UserError if the run has another encoder, or may have trained on this run's validation or
     test split.
     """
-    init = str(cfg.init)
+    init = str(settings.init)
     run = f"init={init}"
     metrics = read_json(
         Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
-    run_of_init = Run(init, cfg.trust, cfg.dump())
+    run_of_init = Run(init, settings.trust, settings.dump())
     run_of_init.require(run_of_init.settings_file, run_of_init.file)
     other = settings_of(run_of_init)
     weights, metadata = run_of_init.trained
     prefix = task_of(other).encoder
-    if prefix and cfg.task != other.task:
-        theirs, ours = encoder_settings(other.model), encoder_settings(cfg.model)
+    if prefix and settings.task != other.task:
+        theirs, ours = encoder_settings(other.model), encoder_settings(settings.model)
         if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
             values = f"model.{different[0]}={as_text(theirs.get(different[0]))}"
             raise UserError(
@@ -115,13 +115,13 @@ def read_initial(cfg: TrainingSettings, corpus: Corpus) -> SavedNet:
                 f"{run} has another {split} split, and may have trained on this one: use the same"
                 " data"
             )
-    settings = other.dump() | {"init": metadata.get("init_digest")}
-    if settings["data"].get("fold"):  # the same digest for all folds
-        settings["data"]["fold"] = None
-    return SavedNet(weights, {**metadata, "init_digest": job_digest(settings)})
+    init_settings = other.dump() | {"init": metadata.get("init_digest")}
+    if init_settings["data"].get("fold"):  # the same digest for all folds
+        init_settings["data"]["fold"] = None
+    return SavedNet(weights, {**metadata, "init_digest": job_digest(init_settings)})
 
 
-def encoder_settings(model: AnyModel) -> Plain:
+def encoder_settings(model: AnyModel) -> NestedDict:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
     settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}
@@ -132,7 +132,7 @@ def load_initial(module: "Learner", initial: SavedNet) -> None:
 
     Raises UserError for other vectors or symbols, and weights that do not fit.
     """
-    run, net, untrained = f"init={module.cfg.init}", module.net, module.net.state_dict()
+    run, net, untrained = f"init={module.settings.init}", module.net, module.net.state_dict()
     check_same(run, initial.metadata, module.hparams)
     # such as the vectors' scale
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}

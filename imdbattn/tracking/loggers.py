@@ -16,7 +16,7 @@ from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
 from imdbattn.settings.credentials import without_credentials
-from imdbattn.settings.keys import Plain, flat
+from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 
@@ -35,8 +35,8 @@ class StartedRun:
 
     folder: Path  # the run folder
     name: str  # the model and the seed
-    settings: Plain  # without credentials
-    environment: Plain  # the content of environment.json
+    settings: NestedDict  # without credentials
+    environment: NestedDict  # the content of environment.json
     resume: bool  # whether it continues the run in its folder
     group: str | None  # the name of the sweep or search that it belongs to
 
@@ -59,7 +59,7 @@ class RunLogger:
     def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
-    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
+    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
         """Called when a run is finished.
 
         Args:
@@ -91,7 +91,7 @@ class AdaptedLogger(RunLogger):
         self.logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
         return True
 
-    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
+    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
         self.logger.log_metrics(dict(values), step=metrics["steps"])
 
     def end(self, failed: bool) -> None:
@@ -106,7 +106,7 @@ class Tracker:
     """
 
     def __init__(self, named: Mapping[str, LoggerSettings]):
-        self.to_start: dict[str, Plain] = {}  # `_target_` and arguments, by name
+        self.to_start: dict[str, NestedDict] = {}  # `_target_` and arguments, by name
         self.started: dict[str, RunLogger] = {}
         for name, settings in named.items():
             if settings.needs and find_spec(settings.needs) is None:
@@ -122,7 +122,7 @@ class Tracker:
 
     # --- a run ------------------------------------------------------------------------------------
 
-    def start(self, folder: Path, settings: Plain, resume: bool) -> list[Logger]:
+    def start(self, folder: Path, settings: NestedDict, resume: bool) -> list[Logger]:
         """Returns the loggers of the Trainer, that of metrics.csv first; in processes other than
         the first it is the only one. Raises UserError of one line that names the logger.
 
@@ -154,7 +154,7 @@ class Tracker:
             with only_warning(log, f"logger.{choice}: histograms were not logged"):
                 logger.log_shares(shares, epoch, step)
 
-    def publish(self, folder: Path, metrics: Plain) -> None:
+    def publish(self, folder: Path, metrics: NestedDict) -> None:
         """Logs the results in a run folder. A failure causes only a warning.
 
         metrics: content of metrics.json.
@@ -190,7 +190,7 @@ class Tracker:
                 yield choice, make(arguments, f"logger.{choice}", Logger)
 
 
-def filled_in(arguments: Plain, run: StartedRun) -> Plain:
+def filled_in(arguments: NestedDict, run: StartedRun) -> NestedDict:
     """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
     folder = run.folder.resolve()
     filled = dict(arguments)
@@ -201,7 +201,7 @@ def filled_in(arguments: Plain, run: StartedRun) -> Plain:
     return filled
 
 
-def logged_results(metrics: Plain) -> dict[str, float]:
+def logged_results(metrics: NestedDict) -> dict[str, float]:
     """Returns the best validation values and the test values, which are the floats of metrics.json
     with these prefixes, and the speed, by their names in loggers.
     """

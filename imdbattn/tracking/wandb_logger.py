@@ -24,7 +24,7 @@ from pydantic import Field
 from imdbattn.errors import UserError, in_line, only_warning
 from imdbattn.io.network import http_status, result_within
 from imdbattn.settings.credentials import without_credentials
-from imdbattn.settings.keys import Plain, flat
+from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
@@ -87,7 +87,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             send_changes(self._experiment)
         return self._experiment is not None
 
-    def publish(self, folder: Path, metrics: Plain, values: Mapping[str, float]) -> None:
+    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
         run, rows = self.experiment, self._settings["table_rows"]
         with only_warning(log, "W&B: best values were not logged"):
             run.summary.update(dict(values))  # not as curves of one point

@@ -10,14 +10,14 @@ import pandas as pd
 import wandb
 
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.settings.keys import Plain
+from imdbattn.settings.keys import NestedDict
 
 if TYPE_CHECKING:
     from imdbattn.report.content import ComparedSet
 
 
 def predictions_as_media(
-    folder: Path, metrics: Plain, rows: int, characters: int
+    folder: Path, metrics: NestedDict, rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     # of a pretraining predictions.parquet holds counts only
@@ -41,7 +41,7 @@ def predictions_as_media(
 
 
 def table_of_predictions(
-    scores: pd.DataFrame, metrics: Plain, rows: int, characters: int
+    scores: pd.DataFrame, metrics: NestedDict, rows: int, characters: int
 ) -> pd.DataFrame:
     """Returns a table of some predictions: up to half are the most confident mistakes, then correct
     ones of all confidences. With too few of one kind there are more of the other.

@@ -74,7 +74,7 @@ def test_scores_equal_their_formulas():
             torch.testing.assert_close(ScaledDot(4, 4)(q, k)[i, j], q[i] @ k[j] / 2)
             torch.testing.assert_close(bilinear(q, k)[i, j], q[i] @ bilinear.weight.weight.T @ k[j])
             hidden = torch.tanh(additive.query.weight @ q[i] + additive.key.weight @ k[j])
-            torch.testing.assert_close(additive(q, k)[i, j], additive.value.weight[0] @ hidden)
+            torch.testing.assert_close(additive(q, k)[i, j], additive.v.weight[0] @ hidden)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])

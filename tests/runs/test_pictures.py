@@ -44,7 +44,7 @@ def maps(figure) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
 def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
     found = reader(rung)
-    scale = found.cfg.model.net.dump()["positions"].get("scale")
+    scale = found.settings.model.net.dump()["positions"].get("scale")
     weights = saved(trained(rung)[0], "best")["state_dict"]
     own_TD = sinusoids(512, 10) if scale else weights["net.positions.table.weight"]
     tables = position_tables(found.net, 512)

@@ -86,8 +86,8 @@ class StringData(BatchData):
     """Random strings."""
 
     @staticmethod
-    def read(cfg: Any) -> Corpus:
-        splits = {name: strings(getattr(cfg.data, name), seed) for name, seed in SIZES.items()}
+    def read(settings: Any) -> Corpus:
+        splits = {name: strings(getattr(settings.data, name), seed) for name, seed in SIZES.items()}
         fingerprints = {name: f"strings-{len(split)}" for name, split in splits.items()}
         facts = {"items": "tagged strings"}
         return Corpus(
@@ -134,8 +134,8 @@ class TaggingModule(Learner):
     """Trains and scores a Tagger."""
 
     @classmethod
-    def new(cls, cfg: Any, corpus: Any, initial: Any = None) -> Self:
-        return cls(tagger(cfg.model), cfg, {})
+    def new(cls, settings: Any, corpus: Any, initial: Any = None) -> Self:
+        return cls(tagger(settings.model), settings, {})
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) the sum of losses of each string, and whether all of its tags are right."""
@@ -168,13 +168,13 @@ class TaggingPredictor(Predictor):
     """Tags new strings, such as 0 1 0."""
 
     @classmethod
-    def load(cls, cfg: Any, trained: SavedNet) -> Self:
-        net = tagger(cfg.model)
+    def load(cls, settings: Any, trained: SavedNet) -> Self:
+        net = tagger(settings.model)
         load_weights(net, trained.weights)
-        return cls(cfg, net, trained.metadata)
+        return cls(settings, net, trained.metadata)
 
     def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
-        return StringData.read(self.cfg)
+        return StringData.read(self.settings)
 
     def explain(self, text: str) -> Prediction:
         raise NotImplementedError("a tagger explains nothing")
@@ -188,7 +188,7 @@ class TaggingPredictor(Predictor):
             logits_T = self.net(split.batch(torch.arange(1)))[0]
             output = " ".join("1" if logit > 0 else "0" for logit in logits_T.tolist())
             confidence = logits_T.abs().sigmoid().prod().item()
-            model = self.cfg.model.name
+            model = self.settings.model.name
             yield Prediction(text=text, output=output, probability=confidence, model=model)
 
 

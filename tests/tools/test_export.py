@@ -80,7 +80,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
 ):
     """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
-    train = corpus.prepare_reviews(predictor.cfg.data).splits["train"]
+    train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
     known = {predictor.glove.words[number - FIRST_WORD] for number in ids}
     facts = write_export(predictor, tmp_path / "m", run, precision="float32")
@@ -118,11 +118,13 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
 
 def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor, run = model("residual_pe")
-    predictor.cfg = changed(predictor.cfg, {"init": str(tmp_path / "runs" / "masked_words")})
+    predictor.settings = changed(
+        predictor.settings, {"init": str(tmp_path / "runs" / "masked_words")}
+    )
     write_export(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
-    data = predictor.cfg.data
-    places = [str(run), str(run.parent), data.path, data.glove.path, predictor.cfg.init]
+    data = predictor.settings.data
+    places = [str(run), str(run.parent), data.path, data.glove.path, predictor.settings.init]
     assert not [place for place in places if place in text]
     assert '"path": "reviews.csv"' in text
 

@@ -12,23 +12,27 @@ from imdbattn.io.network import load_hub
 from imdbattn.settings.schema import ReviewDataSettings
 
 
-def hub_reviews(cfg: ReviewDataSettings) -> Source:
+def hub_reviews(settings: ReviewDataSettings) -> Source:
     """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
-    title = f"data.hub={cfg.hub}"
+    title = f"data.hub={settings.hub}"
     with wrapping_errors(title):
-        dataset = load_hub(str(cfg.hub), name=cfg.hub_config)
-    name = f"{cfg.hub} (hub)" if cfg.hub_config is None else f"{cfg.hub}, {cfg.hub_config} (hub)"
-    return reviews_of(dataset, "hub", name, title, cfg)
+        dataset = load_hub(str(settings.hub), name=settings.hub_config)
+    name = (
+        f"{settings.hub} (hub)"
+        if settings.hub_config is None
+        else f"{settings.hub}, {settings.hub_config} (hub)"
+    )
+    return reviews_of(dataset, "hub", name, title, settings)
 
 
-def saved_reviews(path: Path, cfg: ReviewDataSettings) -> Source:
+def saved_reviews(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns the reviews of a folder that `save_to_disk` of a Dataset or DatasetDict wrote."""
     import datasets
 
     with wrapping_errors(path):
         dataset = datasets.load_from_disk(str(path))
     state = state_of((file for file in sorted(path.rglob("*")) if file.is_file()), path)
-    return reviews_of(dataset, "path", str(path.resolve()), str(path), cfg, state)
+    return reviews_of(dataset, "path", str(path.resolve()), str(path), settings, state)
 
 
 def is_saved(path: Path) -> bool:
@@ -43,7 +47,7 @@ def state_of(files: Iterable[Path], folder: Path) -> str:
 
 
 def reviews_of(
-    dataset: Any, kind: str, name: str, title: str, cfg: ReviewDataSettings, state: str = ""
+    dataset: Any, kind: str, name: str, title: str, settings: ReviewDataSettings, state: str = ""
 ) -> Source:
     """Returns the source of a Dataset or DatasetDict.
 
@@ -52,16 +56,16 @@ def reviews_of(
     """
     tables, chosen = {"": dataset}, dict[str, Any]()
     if isinstance(dataset, Mapping):
-        for ours, theirs in (cfg.hub_splits or {}).items():
+        for ours, theirs in (settings.hub_splits or {}).items():
             chosen[ours] = dataset[theirs]
         remedy = "set data.hub_splits, such as {train: <its name>}"
         tables = by_split(chosen or dataset, title, remedy)
-    columns = (cfg.text_column, cfg.label_column)
+    columns = (settings.text_column, settings.label_column)
     for table in tables.values():
-        check_column(title, cfg.text_column, table.column_names, "data.text_column")
-        check_column(title, cfg.label_column, table.column_names, "data.label_column")
-    label_names = list(cfg.label_names) if cfg.label_names else None
-    given = next(iter(tables.values())).features[cfg.label_column]
+        check_column(title, settings.text_column, table.column_names, "data.text_column")
+        check_column(title, settings.label_column, table.column_names, "data.label_column")
+    label_names = list(settings.label_names) if settings.label_names else None
+    given = next(iter(tables.values())).features[settings.label_column]
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:

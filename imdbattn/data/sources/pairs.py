@@ -23,94 +23,99 @@ log = logging.getLogger(__name__)
 PACKAGED = Path(__file__).parents[1] / "pairs_en-fr.tsv"  # named by its columns
 
 
-def find_pair_source(cfg: Any) -> Source:
+def find_pair_source(settings: Any) -> Source:
     """Returns the source that the `data` settings name."""
-    if not isinstance(cfg.source, str):
-        return custom_pairs(cfg)
-    if cfg.source == "reverse":
-        return reverse_source(cfg)
-    if cfg.hub:
-        return hub_pairs(cfg)
-    name = f"Packaged pairs {'-'.join(cfg.languages)}, of few words and patterns"
-    columns = sorted(cfg.languages)
-    path, swapped = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"), cfg.languages != columns
-    if cfg.path:
-        path = expanded(cfg.path)
+    if not isinstance(settings.source, str):
+        return custom_pairs(settings)
+    if settings.source == "reverse":
+        return reverse_source(settings)
+    if settings.hub:
+        return hub_pairs(settings)
+    name = f"Packaged pairs {'-'.join(settings.languages)}, of few words and patterns"
+    columns = sorted(settings.languages)
+    path, swapped = (
+        PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"),
+        settings.languages != columns,
+    )
+    if settings.path:
+        path = expanded(settings.path)
         name, swapped = str(path.resolve()), False
         if path.is_dir():
-            return aligned_source(path, name, cfg)
+            return aligned_source(path, name, settings)
 
     def load() -> Texts:
-        return clean({"": read_pairs(path, cfg.encoding_errors, swapped)}, name, cfg)
+        return clean({"": read_pairs(path, settings.encoding_errors, swapped)}, name, settings)
 
-    key = repr((sha256_of(path), swapped, cfg.encoding_errors, cfg.limit))
-    return Source("path" if cfg.path else "packaged", name, key, load)
+    key = repr((sha256_of(path), swapped, settings.encoding_errors, settings.limit))
+    return Source("path" if settings.path else "packaged", name, key, load)
 
 
-def custom_pairs(cfg: TranslationData) -> Source:
+def custom_pairs(settings: TranslationData) -> Source:
     """Returns the pairs of a custom callable."""
     from imdbattn.data.sources.custom import content_of, custom_items
 
-    name, _, items = custom_items(cfg.source, (str,))
+    name, _, items = custom_items(settings.source, (str,))
 
     def load() -> Texts:
         tables = {}
         for split, pairs in items.items():
             tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
-        return clean(tables, name, cfg)
+        return clean(tables, name, settings)
 
-    return Source("custom", name, repr((name, content_of(items), cfg.limit)), load)
+    return Source("custom", name, repr((name, content_of(items), settings.limit)), load)
 
 
-def aligned_source(folder: Path, name: str, cfg: TranslationData) -> Source:
+def aligned_source(folder: Path, name: str, settings: TranslationData) -> Source:
     """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
-    files = aligned_files(folder, list(cfg.languages))
+    files = aligned_files(folder, list(settings.languages))
     sums = {}
     for split, sides in files.items():
         sums[split] = [(file.name, sha256_of(file)) for file in sides]
 
     def load() -> Texts:
-        pairs = {split: read_aligned(sides, cfg.encoding_errors) for split, sides in files.items()}
-        return clean(pairs, name, cfg)
+        pairs = {
+            split: read_aligned(sides, settings.encoding_errors) for split, sides in files.items()
+        }
+        return clean(pairs, name, settings)
 
-    return Source("path", name, repr((sums, cfg.encoding_errors, cfg.limit)), load)
+    return Source("path", name, repr((sums, settings.encoding_errors, settings.limit)), load)
 
 
-def hub_pairs(cfg: TranslationData) -> Source:
+def hub_pairs(settings: TranslationData) -> Source:
     """Returns a dataset of the Hugging Face hub with a column `translation`."""
-    hub = str(cfg.hub)
-    tables = by_split(load_hub(hub, name=cfg.hub_config), hub, "use another data set")
+    hub = str(settings.hub)
+    tables = by_split(load_hub(hub, name=settings.hub_config), hub, "use another data set")
 
     def read(table: Any) -> Iterator[Pair]:
         # {"en": "...", "fr": "..."}
-        for row, sides in enumerate(table["translation"][: cfg.limit]):
-            source, target = (str(sides[language] or "") for language in cfg.languages)
+        for row, sides in enumerate(table["translation"][: settings.limit]):
+            source, target = (str(sides[language] or "") for language in settings.languages)
             yield row, source, target
 
     def load() -> Texts:
-        return clean({split: read(table) for split, table in tables.items()}, hub, cfg)
+        return clean({split: read(table) for split, table in tables.items()}, hub, settings)
 
     fingerprints = [table._fingerprint for table in tables.values()]
-    key = repr((hub, cfg.hub_config, cfg.languages, cfg.limit, fingerprints))
+    key = repr((hub, settings.hub_config, settings.languages, settings.limit, fingerprints))
     return Source("hub", hub, key, load)
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, cfg: TranslationData) -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: TranslationData) -> Texts:
     """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
     UserError for an empty side.
     """
-    tokenizers, splits, dropped = tokenizers_of(cfg), {}, 0
+    tokenizers, splits, dropped = tokenizers_of(settings), {}, 0
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # of each pair, its first
-        for row, *sides in islice(pairs, cfg.limit):
-            source, target = map(symbols_of, sides, (cfg.lower, cfg.lower), tokenizers)
+        for row, *sides in islice(pairs, settings.limit):
+            source, target = map(symbols_of, sides, (settings.lower, settings.lower), tokenizers)
             if not source or not target:
                 where, side = f"{name} {split}".strip(), "target" if source else "source"
                 has = f"row {row} (counted from 0) has an empty {side}"
                 raise UserError(f"{where}: {has}: fill it, or remove the row")
             # n words have n - 1 spaces between them
             spaces = max(source.count(" "), target.count(" "))
-            if cfg.max_tokens is not None and spaces >= cfg.max_tokens:
+            if settings.max_tokens is not None and spaces >= settings.max_tokens:
                 dropped += 1
             else:
                 rows.setdefault((source, target), row)

@@ -20,14 +20,14 @@ VERSION = 1  # of the strings; increment it when a seed gives other strings
 HELD_OUT_DIVISOR = 4
 
 
-def reverse_source(cfg: Any) -> Source:
-    """Returns all three splits of the strings; cfg: settings of conf/data/reverse.yaml."""
-    lengths = tuple(cfg.lengths)
-    shortest, longest = test_lengths = tuple(cfg.test_lengths or lengths)
-    options = {"seed": cfg.seed, "letters": cfg.letters}
+def reverse_source(settings: Any) -> Source:
+    """Returns all three splits of the strings; settings: settings of conf/data/reverse.yaml."""
+    lengths = tuple(settings.lengths)
+    shortest, longest = test_lengths = tuple(settings.test_lengths or lengths)
+    options = {"seed": settings.seed, "letters": settings.letters}
     options |= {"lengths": lengths, "test_lengths": test_lengths}
-    options |= {split: getattr(cfg, split) for split in SPLITS}
-    test_set = f"{cfg.letters} letters, lengths {shortest} to {longest}, seed {cfg.seed}"
+    options |= {split: getattr(settings, split) for split in SPLITS}
+    test_set = f"{settings.letters} letters, lengths {shortest} to {longest}, seed {settings.seed}"
 
     def load() -> Texts:
         splits = {}

@@ -20,12 +20,12 @@ UNLABELED = ("unsup", "unsupervised")  # names of reviews without labels
 REMEDY = "rename it, or move it elsewhere"
 
 
-def path_source(path: Path, cfg: ReviewDataSettings) -> Source:
+def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns a folder like aclImdb, one with a table for each split, or a table to be split."""
     if path.is_dir() and is_saved(path):
-        return saved_reviews(path, cfg)
-    columns = (cfg.text_column, cfg.label_column, cfg.encoding_errors)
-    label_names = cfg.label_names and [*cfg.label_names]
+        return saved_reviews(path, settings)
+    columns = (settings.text_column, settings.label_column, settings.encoding_errors)
+    label_names = settings.label_names and [*settings.label_names]
     files = given_splits(path, {*columns[:2]}) if path.is_dir() else {"": [path]}
     states = []  # what changes when the content of the files does
     for split, group in files.items():
@@ -40,10 +40,10 @@ def path_source(path: Path, cfg: ReviewDataSettings) -> Source:
             texts, labels = read[split] = [], []
             for file in group:
                 if is_text(file) and file != path:
-                    texts.append(tables.read_text(file, cfg.encoding_errors))
+                    texts.append(tables.read_text(file, settings.encoding_errors))
                     labels.append(file.parent.name)
                 else:
-                    more_texts, more_labels = read_reviews(file, cfg)
+                    more_texts, more_labels = read_reviews(file, settings)
                     texts += more_texts
                     labels += more_labels
         return with_class_numbers(read, label_names, path)
@@ -56,10 +56,10 @@ def is_text(file: Path) -> bool:
     return tables.suffix_of(file) == ".txt"
 
 
-def read_reviews(file: Path, cfg: ReviewDataSettings) -> tuple[list[str], list[str]]:
+def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], list[str]]:
     """Returns the texts and labels of a table."""
-    columns = {"data.text_column": cfg.text_column, "data.label_column": cfg.label_column}
-    texts, labels = tables.read_columns(file, columns, cfg.encoding_errors)
+    columns = {"data.text_column": settings.text_column, "data.label_column": settings.label_column}
+    texts, labels = tables.read_columns(file, columns, settings.encoding_errors)
     return texts, labels
 
 

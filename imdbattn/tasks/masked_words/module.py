@@ -30,11 +30,11 @@ class MaskedWordData(ReviewData):
     """Reviews, and the texts of data.extra with or without labels."""
 
     @staticmethod
-    def read(cfg: TextSettings) -> ReviewCorpus:
-        corpus = prepare_reviews(cfg.data)
+    def read(settings: TextSettings) -> ReviewCorpus:
+        corpus = prepare_reviews(settings.data)
         facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)
-        return with_extra(corpus, cfg.data, labeled=False) if cfg.data.extra else corpus
+        return with_extra(corpus, settings.data, labeled=False) if settings.data.extra else corpus
 
     def items(self, split: str) -> Ragged:
         return self.corpus.splits[split]  # without phrases, which need labels
@@ -89,21 +89,21 @@ def places_of(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
 class MaskedWordModule(Learner):
     """Trains and scores nn.beyond.masked_words.MaskedWords. For the arguments see Learner."""
 
-    cfg: MaskedWordSettings
+    settings: MaskedWordSettings
     net: MaskedWords
 
     @classmethod
     def new(
-        cls, cfg: MaskedWordSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
+        cls, settings: MaskedWordSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
         counts_V[:FIRST_WORD] = 0
-        counts_G, guessed_G = counts_V.topk(min(cfg.masked.words, int((counts_V > 0).sum())))
-        tuned_R = ids_to_tune(corpus, cfg.model, initial, "encoder.embedding")
-        model = cfg.model.model_copy(update={"phrases": None})  # they need labels
+        counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
+        tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
+        model = settings.model.model_copy(update={"phrases": None})  # they need labels
         encoder: Any = build_classifier(model, corpus.glove, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
-        return cls(net, cfg, {"vectors": corpus.glove.fingerprint})
+        return cls(net, settings, {"vectors": corpus.glove.fingerprint})
 
     def predict(
         self,
@@ -129,14 +129,14 @@ class MaskedWordModule(Learner):
         return losses_M * is_masked_M, right_M, places_M // masked_BT.shape[1], is_masked_M
 
     def training_loss(self, batch: Batch) -> Tensor:
-        share, positions = self.cfg.masked.share, batch.tokens_BT.numel()
+        share, positions = self.settings.masked.share, batch.tokens_BT.numel()
         # A recorded step has a fixed number of positions, which chance exceeds once in 10^9.
         most = None
         if self.recorder:
             most = math.ceil(share * positions + 6 * math.sqrt(share * positions))
         masked_BT = torch.rand(batch.tokens_BT.shape, device=self.device) < share
         losses_M, right_M, _, is_masked_M = self.predict(
-            batch, masked_BT, self.cfg.label_smoothing, most
+            batch, masked_BT, self.settings.label_smoothing, most
         )
         masked = is_masked_M.sum()
         self.add_to_epoch(losses_M, right_M, masked)
@@ -144,7 +144,7 @@ class MaskedWordModule(Learner):
         return losses_M.sum() / masked.clamp(min=1)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        mask_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.cfg.masked.share)
+        mask_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.settings.masked.share)
         losses_M, right_M, review_M, _ = self.predict(batch, mask_BT)
         values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
         sums = (

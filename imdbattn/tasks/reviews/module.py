@@ -42,39 +42,41 @@ SHORT = 30  # number of words of the review to draw
 class ReviewData(BatchData):
     """Reviews, and the texts of data.extra."""
 
-    cfg: ReviewSettings
+    settings: ReviewSettings
     corpus: ReviewCorpus
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.max_padded_lengths = self.cfg.data.max_padded_lengths
-        self.options = batch_options(self.cfg.data)
-        self.train_options = replace(self.options, word_dropout=self.cfg.data.word_dropout)
+        self.max_padded_lengths = self.settings.data.max_padded_lengths
+        self.options = batch_options(self.settings.data)
+        self.train_options = replace(self.options, word_dropout=self.settings.data.word_dropout)
 
     @staticmethod
-    def read(cfg: ReviewSettings) -> ReviewCorpus:
-        chosen_metric(cfg)  # raises UserError for one that cannot be used, before data are read
-        corpus = prepare_reviews(cfg.data)
-        if cfg.data.extra:
+    def read(settings: ReviewSettings) -> ReviewCorpus:
+        chosen_metric(
+            settings
+        )  # raises UserError for one that cannot be used, before data are read
+        corpus = prepare_reviews(settings.data)
+        if settings.data.extra:
             from imdbattn.data.extra import with_extra
 
-            corpus = with_extra(corpus, cfg.data)
+            corpus = with_extra(corpus, settings.data)
         return corpus
 
     @property
     def batch_tokens(self) -> int:
-        train, data = self.corpus.splits["train"], self.cfg.data
+        train, data = self.corpus.splits["train"], self.settings.data
         return data.batch_tokens or default_budget(int(self.options.kept(train.lengths).sum()))
 
     def first_epochs(self) -> list[BatchOptions]:
-        limit = self.cfg.data.max_tokens
+        limit = self.settings.data.max_tokens
         return [
             replace(self.train_options, max_tokens=min(tokens, limit or tokens))
-            for tokens in self.cfg.data.curriculum or []
+            for tokens in self.settings.data.curriculum or []
         ]
 
     def items(self, split: str) -> Ragged:
-        return reviews_for(self.cfg.model, self.corpus.splits[split])
+        return reviews_for(self.settings.model, self.corpus.splits[split])
 
     def save_texts(self, split: str, path: Path) -> None:
         link_or_copy(self.corpus.texts(split), path)
@@ -147,7 +149,7 @@ class ReviewClassifier(Learner):
     vectors' fingerprint. For the other arguments see Learner.
     """
 
-    cfg: ReviewSettings
+    settings: ReviewSettings
     ratios_MF: Tensor | None
     targets_NC: Tensor | None
     weights_C: Tensor | None
@@ -170,29 +172,31 @@ class ReviewClassifier(Learner):
 
     @classmethod
     def new(
-        cls, cfg: ReviewSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
+        cls, settings: ReviewSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
     ) -> Self:
-        tuned_R = ids_to_tune(corpus, cfg.model, initial, "embedding")
+        tuned_R = ids_to_tune(corpus, settings.model, initial, "embedding")
         phrases = ratios_MF = None
-        if cfg.model.phrases:
+        if settings.model.phrases:
             from imdbattn.tasks.reviews.phrases import phrases_of_training
 
-            phrases, ratios_MF = phrases_of_training(cfg.model.phrases, corpus)
-        net = build_classifier(cfg.model, corpus.glove, len(corpus.label_names), tuned_R, phrases)
+            phrases, ratios_MF = phrases_of_training(settings.model.phrases, corpus)
+        net = build_classifier(
+            settings.model, corpus.glove, len(corpus.label_names), tuned_R, phrases
+        )
         metadata = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
-            cfg,
+            settings,
             metadata,
             ratios_MF=ratios_MF,
             targets_NC=corpus.targets_NC,
-            weights_C=class_weights(cfg.class_weights, corpus),
+            weights_C=class_weights(settings.class_weights, corpus),
         )
-        module.metric = chosen_metric(cfg)
-        if cfg.attention_entropy and not attention_parts(net):
+        module.metric = chosen_metric(settings)
+        if settings.attention_entropy and not attention_parts(net):
             raise UserError(
-                f"attention_entropy={cfg.attention_entropy}: model={cfg.model.name} has no"
-                " attention whose entropy could change; choose another model, or 0"
+                f"attention_entropy={settings.attention_entropy}: model={settings.model.name} has"
+                " no attention whose entropy could change; choose another model, or 0"
             )
         return module
 
@@ -214,7 +218,7 @@ class ReviewClassifier(Learner):
 
         run = Run(checkpoint_path, trust)
         predictor: Any = predictor_of(settings_of(run), run.checkpoint)
-        return cls(predictor.net, predictor.cfg, predictor.metadata).to(map_location)
+        return cls(predictor.net, predictor.settings, predictor.metadata).to(map_location)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -225,15 +229,15 @@ class ReviewClassifier(Learner):
 
             batch = with_ratios(batch, self.ratios_MF)
         penalty_B: Tensor | float = 0.0
-        if self.cfg.attention_entropy:
+        if self.settings.attention_entropy:
             logits_BC, attended = self.logits_and_attention(batch)
-            penalty_B = self.cfg.attention_entropy * mean_entropy(attended)
+            penalty_B = self.settings.attention_entropy * mean_entropy(attended)
         else:
             logits_BC = self(batch)
         targets = batch.labels_B
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.items_B].to(logits_BC.dtype)
-        smoothing = self.cfg.label_smoothing
+        smoothing = self.settings.label_smoothing
         losses_B = F.cross_entropy(
             logits_BC,
             targets,
@@ -269,14 +273,14 @@ class ReviewClassifier(Learner):
         """Explains a short review."""
         from imdbattn.tasks.reviews.predictor import ReviewPredictor  # not without pictures
 
-        predictor = ReviewPredictor(self.cfg, self.net, self.hparams, data.corpus.glove)
-        return predictor.explain(data.short_review("test" if self.cfg.test else "validation"))
+        predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.glove)
+        return predictor.explain(data.short_review("test" if self.settings.test else "validation"))
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> ReviewScores:
-        name = short_name(self.cfg.choose_by)
+        name = short_name(self.settings.choose_by)
         items_N, labels_N, lengths_N, logits_NC = outputs
         return ReviewScores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
 
@@ -308,16 +312,16 @@ def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Te
     return torch.tensor(list(setting), dtype=torch.float32)
 
 
-def chosen_metric(cfg: ReviewSettings) -> Metric | None:
+def chosen_metric(settings: ReviewSettings) -> Metric | None:
     """Returns the metric that selects the best epoch; None for accuracy and loss.
 
     Raises UserError for a custom function that cannot be imported.
     """
-    if cfg.choose_by in ("accuracy", "loss"):
+    if settings.choose_by in ("accuracy", "loss"):
         return None
     from imdbattn.tasks.chosen_metric import metric_of
 
-    return metric_of(cfg.choose_by, "choose_by")
+    return metric_of(settings.choose_by, "choose_by")
 
 
 def ids_to_tune(

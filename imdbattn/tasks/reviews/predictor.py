@@ -46,31 +46,33 @@ from imdbattn.tasks.weights import check_same, load_weights
 class ReviewPredictor(Predictor):
     """Labels texts with a trained net."""
 
-    cfg: ReviewSettings
+    settings: ReviewSettings
 
-    def __init__(self, cfg: ReviewSettings, net: nn.Module, metadata: Metadata, glove: WordVectors):
-        super().__init__(cfg, net, metadata)
-        self.glove, self.batch_options = glove, batch_options(cfg.data)
+    def __init__(
+        self, settings: ReviewSettings, net: nn.Module, metadata: Metadata, glove: WordVectors
+    ):
+        super().__init__(settings, net, metadata)
+        self.glove, self.batch_options = glove, batch_options(settings.data)
 
     @classmethod
-    def load(cls, cfg: Any, trained: SavedNet, glove: WordVectors | None = None) -> Self:
+    def load(cls, settings: Any, trained: SavedNet, glove: WordVectors | None = None) -> Self:
         """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
-        glove, (weights, metadata) = glove or load_vectors(cfg.data), trained
+        glove, (weights, metadata) = glove or load_vectors(settings.data), trained
         check_same("the checkpoint", metadata, {"vectors": glove.fingerprint})
         phrases = None
-        if cfg.model.phrases:
+        if settings.model.phrases:
             from imdbattn.nn.beyond.context import Phrases
 
             keys_P, log_counts_PC = (
                 weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
             )
             phrases = Phrases(
-                keys_P, log_counts_PC.float(), len(glove.vectors), cfg.model.phrases.longest
+                keys_P, log_counts_PC.float(), len(glove.vectors), settings.model.phrases.longest
             )
         tuned_R = trained_words(weights, "embedding")
-        net = build_classifier(cfg.model, glove, len(metadata["labels"]), tuned_R, phrases)
+        net = build_classifier(settings.model, glove, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
-        return cls(cfg, net, metadata, glove)
+        return cls(settings, net, metadata, glove)
 
     @classmethod
     def mean_of(cls, members: "Mapping[str, ReviewPredictor]") -> "MeanPredictor":
@@ -102,7 +104,7 @@ class ReviewPredictor(Predictor):
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
-        return tokenizer_of(self.cfg.data.tokenizer, self.glove.words)
+        return tokenizer_of(self.settings.data.tokenizer, self.glove.words)
 
     def predict(
         self, texts: Sequence[str], options: Predict, first: int = 0
@@ -135,7 +137,7 @@ class ReviewPredictor(Predictor):
         """Returns what makes batches as the model reads them, with the words before each word for
         phrases.
         """
-        reviews = reviews_for(self.cfg.model, reviews)
+        reviews = reviews_for(self.settings.model, reviews)
         return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
 
     def words_read(self, text: str) -> list[Word]:
@@ -151,11 +153,11 @@ class ReviewPredictor(Predictor):
     @torch.inference_mode()
     def classify(self, texts: Sequence[str]) -> Tensor:
         """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
-        maker = self.batch_maker(texts, self.cfg.data.pad_to)
+        maker = self.batch_maker(texts, self.settings.data.pad_to)
         probabilities_NC = torch.empty(
             len(texts), len(self.metadata["labels"]), dtype=torch.float64
         )
-        for _, items_B in EvalPlans(maker.lengths_N(), self.cfg.data.eval_batch_tokens):
+        for _, items_B in EvalPlans(maker.lengths_N(), self.settings.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
         return probabilities_NC
@@ -187,7 +189,7 @@ class ReviewPredictor(Predictor):
         """Explains a batch of one review. places: start and end of its words in `text`. shares: see
         `rollout`.
         """
-        net, model = self.net, f"model={self.cfg.model.name}"
+        net, model = self.net, f"model={self.settings.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
@@ -216,7 +218,7 @@ class ReviewPredictor(Predictor):
             text=text,
             output=labels[probabilities.index(probability)],
             probability=probability,
-            model=self.cfg.model.name,
+            model=self.settings.model.name,
             probabilities=dict(zip(labels, probabilities, strict=True)),
             **explanation,
         )
@@ -229,7 +231,7 @@ class MeanPredictor(ReviewPredictor):
 
     def __init__(self, members: Sequence[ReviewPredictor]):
         first = members[0]
-        super().__init__(first.cfg, first.net, first.metadata, first.glove)
+        super().__init__(first.settings, first.net, first.metadata, first.glove)
         self.members = members
 
     def classify(self, texts: Sequence[str]) -> Tensor:

@@ -36,11 +36,11 @@ class PairData(BatchData):
     corpus: PairCorpus
 
     @staticmethod
-    def read(cfg: Seq2SeqSettings) -> PairCorpus:
-        return prepare_pairs(cfg.data)
+    def read(settings: Seq2SeqSettings) -> PairCorpus:
+        return prepare_pairs(settings.data)
 
     def save_texts(self, split: str, path: Path) -> None:
-        pairs, data = self.corpus.splits[split], self.cfg.data
+        pairs, data = self.corpus.splits[split], self.settings.data
         texts = pairs.texts
         if data.source != "reverse" and tokenizers_of(data)[0] != "words":
             texts = [joined_symbols(text.split(" "), data, 0) for text in texts]
@@ -107,19 +107,21 @@ class Seq2SeqModule(Learner):
     """
 
     net: EncoderDecoder
-    cfg: Seq2SeqSettings
+    settings: Seq2SeqSettings
     scores: Seq2SeqScores
     curves = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
-    def new(cls, cfg: Seq2SeqSettings, corpus: PairCorpus, initial: SavedNet | None = None) -> Self:
+    def new(
+        cls, settings: Seq2SeqSettings, corpus: PairCorpus, initial: SavedNet | None = None
+    ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         metadata = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        return cls(build_encoder_decoder(cfg.model, source, target), cfg, metadata)
+        return cls(build_encoder_decoder(settings.model, source, target), settings, metadata)
 
     def training_loss(self, batch: PairBatch) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
-        losses_BT = self.losses(logits_BTV, batch.target_BT, self.cfg.label_smoothing)
+        losses_BT = self.losses(logits_BTV, batch.target_BT, self.settings.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
         # DDP averages gradients over processes; this factor gives all symbols of the global batch
@@ -153,12 +155,12 @@ class Seq2SeqModule(Learner):
 
     def example(self, data: PairData) -> Translation:
         """Translates the first source with a correct output, or else the first."""
-        split = data.corpus.splits["test" if self.cfg.test else "validation"]
+        split = data.corpus.splits["test" if self.settings.test else "validation"]
         # not all items are scored if trainer.limit_test_batches is set
         item = int(self.scores.items_N[self.scores.right_N.int().argmax()])
-        predictor = Seq2SeqPredictor(self.cfg, self.net, self.hparams)
+        predictor = Seq2SeqPredictor(self.settings, self.net, self.hparams)
         translation = predictor.explain(
-            joined_symbols(split.texts[item].split(" "), self.cfg.data, 0)
+            joined_symbols(split.texts[item].split(" "), self.settings.data, 0)
         )
         reference = predictor.joined(split.references[item][0].split(" "))
         return replace(translation, reference=reference)

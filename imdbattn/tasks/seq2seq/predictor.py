@@ -31,15 +31,15 @@ class Seq2SeqPredictor(Predictor):
 
     omits_long = True
 
-    def __init__(self, cfg: Seq2SeqSettings, net: EncoderDecoder, metadata: Metadata):
-        super().__init__(cfg, net, metadata)
+    def __init__(self, settings: Seq2SeqSettings, net: EncoderDecoder, metadata: Metadata):
+        super().__init__(settings, net, metadata)
         self.vocabularies = vocabularies(metadata)
 
     @classmethod
-    def load(cls, cfg: Seq2SeqSettings, trained: SavedNet) -> Self:
-        net = build_encoder_decoder(cfg.model, *vocabularies(trained.metadata))
+    def load(cls, settings: Seq2SeqSettings, trained: SavedNet) -> Self:
+        net = build_encoder_decoder(settings.model, *vocabularies(trained.metadata))
         load_weights(net, trained.weights)
-        return cls(cfg, net, trained.metadata)
+        return cls(settings, net, trained.metadata)
 
     def corpus(self, data: ReverseData | TranslationData, keep_splits: bool = False) -> PairCorpus:
         return prepare_pairs(data, self.vocabularies, keep_splits)
@@ -54,7 +54,7 @@ class Seq2SeqPredictor(Predictor):
 
     def joined(self, symbols: Sequence[str]) -> str:
         """Returns the text of the symbols of an output."""
-        return joined_symbols(symbols, self.cfg.data, 1)
+        return joined_symbols(symbols, self.settings.data, 1)
 
     def warning(self, texts: int, unread: Sequence[str]) -> str:
         examples = visible(", ".join(list(dict.fromkeys(unread))[:10]))
@@ -75,14 +75,14 @@ class Seq2SeqPredictor(Predictor):
         weights: also return attention weights. first: number of the first text. Raises UserError
         for an empty text.
         """
-        sources = [split_text(text, self.cfg.data) for text in texts]
+        sources = [split_text(text, self.settings.data) for text in texts]
         results = dict[int, Translation]()
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 raise UserError(f"line {line} of the input is empty: remove it")
         # An output is assumed to be as long as its source, for each beam.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, items_B in EvalPlans(lengths_N, self.cfg.data.eval_batch_tokens):
+        for _, items_B in EvalPlans(lengths_N, self.settings.data.eval_batch_tokens):
             written = self.write_batch(
                 [sources[item] for item in items_B], beams, length_penalty, weights
             )
@@ -114,10 +114,10 @@ class Seq2SeqPredictor(Predictor):
             if weights_BTS is not None:
                 weights_TS = weights_BTS[item, :steps, : len(symbols)].float().cpu().numpy()
             yield Translation(
-                text=joined_symbols(symbols, self.cfg.data, 0),
+                text=joined_symbols(symbols, self.settings.data, 0),
                 output=self.joined(written),
                 probability=log_probability_B[item].double().exp().item(),
-                model=self.cfg.model.name,
+                model=self.settings.model.name,
                 source=symbols,
                 written=written,
                 weights_TS=weights_TS,

@@ -54,7 +54,7 @@ class PageModel:
     def __post_init__(self) -> None:
         if not isinstance(self.predictor, ReviewPredictor):
             raise UserError(f"{self.name}: an encoder-decoder cannot be computed in the browser")
-        tokenizer = self.predictor.cfg.data.tokenizer
+        tokenizer = self.predictor.settings.data.tokenizer
         if tokenizer not in RULES:
             raise UserError(f"{self.name}: the tokenizer {tokenizer} cannot run in the browser")
         try:
@@ -212,7 +212,7 @@ def model_facts(
         small: the model with the words and vectors of the page.
         reviews: all test reviews.
     """
-    data = small.cfg.data
+    data = small.settings.data
     weights = {name: pack.add(weight) for name, weight in weights_of(small.net).items()}
     offset_VD = offsets_VD(small.net)
     if offset_VD is not None:

@@ -45,8 +45,8 @@ class Message(BaseModel):
 class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
-    def __init__(self, folders: Sequence[str], cfg: Explore):
-        self.cfg = cfg
+    def __init__(self, folders: Sequence[str], options: Explore):
+        self.options = options
         runs, self.skipped = find_runs(folders)
         self.by_id: dict[str, FinishedRun] = {}
         self.labels: dict[str, str] = {}
@@ -66,8 +66,8 @@ class Runs:
         return self.by_id[name]
 
     def loaded(self, folder: Path) -> Predictor:
-        settings = RunCommand(run=str(folder), trust=self.cfg.trust, data=self.cfg.data)
-        predictor, _ = load_predictor(settings)
+        options = RunCommand(run=str(folder), trust=self.options.trust, data=self.options.data)
+        predictor, _ = load_predictor(options)
         return predictor
 
     def predictor(self, name: str) -> Predictor:
@@ -135,8 +135,8 @@ def write_runs(runs: Runs, out: str) -> dict[str, Any]:
     if not models:
         reasons = "; ".join(f"{skip['folder']} ({skip['reason']})" for skip in runs.skipped)
         raise UserError(f"no run can be computed in the browser: {reasons}")
-    cfg = runs.cfg
-    return write_page(models, out, cfg.words, cfg.precision, cfg.reviews)
+    options = runs.options
+    return write_page(models, out, options.words, options.precision, options.reviews)
 
 
 def run_id(run: FinishedRun) -> str:

@@ -50,19 +50,19 @@ Columns = dict[str, Tensor | Sequence[object]]
 CustomScore = partial[Sequence[Sequence[float]]]
 
 
-def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list[Summary]:
+def run_experiment(folders: Sequence[str], out: Path, options: Faithfulness) -> list[Summary]:
     """Measures the classifiers in `folders`. Returns a summary for each set of reviews.
 
     Raises UserError if there is none, or if `out` cannot be written.
     """
     use_onednn()
     keep_memory()
-    custom = custom_scores(cfg)
+    custom = custom_scores(options)
     runs, skipped = find_runs(folders)
     subjects = []
     for run in runs:
         try:
-            subjects.append(Subject(run, out, cfg, custom))
+            subjects.append(Subject(run, out, options, custom))
         except (UserError, OSError) as error:  # such as data that are not on this machine
             skipped.append(as_skipped(run.folder, error))
     if not subjects:
@@ -81,17 +81,17 @@ def run_experiment(folders: Sequence[str], out: Path, cfg: Faithfulness) -> list
     summaries = []
     for group in grouped(subjects, lambda subject: subject.fingerprint):
         measured = [(subject.run, subject.tables()) for subject in group]
-        summaries.append(summarize(measured, group[0].fingerprint, cfg, skipped))
+        summaries.append(summarize(measured, group[0].fingerprint, options, skipped))
     return summaries
 
 
-def custom_scores(cfg: Faithfulness) -> dict[str, CustomScore]:
+def custom_scores(options: Faithfulness) -> dict[str, CustomScore]:
     """Returns the user's functions among the scores, by their `_target_`.
 
     Raises UserError for an unknown name, or a function that cannot be imported.
     """
     custom: dict[str, CustomScore] = {}
-    for score in cfg.scores:
+    for score in options.scores:
         if not isinstance(score, str):
             function = import_object(score.target, "scores._target_")
             custom[score.target] = partial(function, **(score.model_extra or {}))
@@ -126,39 +126,41 @@ class Subject:
     """
 
     def __init__(
-        self, run: FinishedRun, out: Path, cfg: Faithfulness, custom: Mapping[str, CustomScore]
+        self, run: FinishedRun, out: Path, options: Faithfulness, custom: Mapping[str, CustomScore]
     ):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
         self.run = run
-        self.cfg = cfg
+        self.options = options
         self.custom = custom
-        opened = Run(run.folder, cfg.trust)
+        opened = Run(run.folder, options.trust)
         checkpoint = opened.checkpoint
         self.digest = sha256_of(checkpoint)[:8]  # of the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
-        settings = with_changes(settings_of(opened), cfg.data.model_dump())
+        settings = with_changes(settings_of(opened), options.data.model_dump())
         corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
-        check_fingerprint(run.folder, cfg.split, corpus)
-        self.fingerprint = corpus.fingerprints[cfg.split]
-        self.texts_file = corpus.texts(cfg.split)
+        check_fingerprint(run.folder, options.split, corpus)
+        self.fingerprint = corpus.fingerprints[options.split]
+        self.texts_file = corpus.texts(options.split)
         self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.glove)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
-        split = corpus.splits[cfg.split]
+        split = corpus.splits[options.split]
         self.maker = self.predictor.batch_maker_of_split(split)
-        self.chosen_N = np.random.default_rng(cfg.seed).permutation(len(split))[: cfg.reviews]
+        self.chosen_N = np.random.default_rng(options.seed).permutation(len(split))[
+            : options.reviews
+        ]
         scores.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
         is_probe = corpus.source_kind == "order_probe"
         words = corpus.glove.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
         self.pairs: list[Pair] = []
-        if cfg.pairs_of and not is_probe:
-            self.pairs = read_pairs(expanded(cfg.pairs_of), run.labels, self.texts)
+        if options.pairs_of and not is_probe:
+            self.pairs = read_pairs(expanded(options.pairs_of), run.labels, self.texts)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -168,43 +170,45 @@ class Subject:
     @cached_property
     def measurements(self) -> list[Measurement]:
         """The measurements that apply to the run, in the order in which they are made."""
-        cfg = self.cfg
-        names = [name for name in scores.applicable(self.net) if name in (*cfg.scores, "random")]
-        limits = dict.fromkeys((*names, *self.custom), cfg.reviews)  # also of pairs
+        options = self.options
+        names = [
+            name for name in scores.applicable(self.net) if name in (*options.scores, "random")
+        ]
+        limits = dict.fromkeys((*names, *self.custom), options.reviews)  # also of pairs
         for name in limits.keys() & {*scores.COSTLY, *self.custom}:
-            limits[name] = min(cfg.costly_reviews, cfg.reviews)
+            limits[name] = min(options.costly_reviews, options.reviews)
         measurements: list[Measurement] = []
 
         def add(
             name: str,
-            options: Mapping[str, object],
+            arguments: Mapping[str, object],
             chosen_N: np.ndarray,
             measure: Callable[[Batch], Columns],
             maker: BatchMaker = self.maker,
         ) -> None:
             if len(chosen_N):
-                options = {"split": cfg.split, "seed": cfg.seed, **options}
-                measurements.append(Measurement(name, options, maker, chosen_N, measure))
+                arguments = {"split": options.split, "seed": options.seed, **arguments}
+                measurements.append(Measurement(name, arguments, maker, chosen_N, measure))
 
         for name, reviews in limits.items():
-            options: dict[str, object] = {"shares": cfg.shares}
+            arguments: dict[str, object] = {"shares": options.shares}
             if name in self.custom:
-                options["keywords"] = self.custom[name].keywords
-            add(name, options, self.chosen_N[:reviews], partial(self.explained, name))
-        options = {"shares": cfg.shares, "beam": cfg.search.beam}
-        add("extremes", options, self.chosen_N[: cfg.search.reviews], self.extremes)
+                arguments["keywords"] = self.custom[name].keywords
+            add(name, arguments, self.chosen_N[:reviews], partial(self.explained, name))
+        arguments = {"shares": options.shares, "beam": options.search.beam}
+        add("extremes", arguments, self.chosen_N[: options.search.reviews], self.extremes)
         for name in names:
             if name != "random":
                 measure = partial(self.correlated, name)
-                add(f"randomized-{name}", {}, self.chosen_N[: cfg.random_reviews], measure)
+                add(f"randomized-{name}", {}, self.chosen_N[: options.random_reviews], measure)
         if self.pairs:
             maker = self.predictor.batch_maker([pair.original for pair in self.pairs])
             every_N = np.arange(len(self.pairs))
-            options = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
-            add("pairs", options, every_N, self.labeled_pairs, maker)
+            arguments = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
+            add("pairs", arguments, every_N, self.labeled_pairs, maker)
             for name, number in limits.items():
                 measure = partial(self.found_edits, name)
-                add(f"human-{name}", options, every_N[:number], measure, maker)
+                add(f"human-{name}", arguments, every_N[:number], measure, maker)
         return measurements
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
@@ -234,7 +238,7 @@ class Subject:
         scores_BT = self.score(name, batch, self.texts if name in self.custom else ())
         label_B = scores.predicted(self.net, batch)
         ranks_BT = erasure.ranks(scores_BT, batch)
-        erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.cfg.shares)
+        erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
         columns: Columns = {
             "right": label_B == batch.labels_B,
             "scores": [scores_T.tolist() for scores_T in of_words(scores_BT, batch)],
@@ -248,11 +252,11 @@ class Subject:
 
     def extremes(self, batch: Batch) -> Columns:
         """Returns the lowest and the highest AOPC that a search finds."""
-        return {**erasure.extremes(self.net, batch, self.cfg.shares, self.cfg.search.beam)}
+        return {**erasure.extremes(self.net, batch, self.options.shares, self.options.search.beam)}
 
     @cached_property
     def randomized_nets(self) -> dict[str, Classifier]:
-        return randomized(self.net, self.cfg.seed)
+        return randomized(self.net, self.options.seed)
 
     def correlated(self, name: str, batch: Batch) -> Columns:
         """Returns rank correlations with the scores of each randomized network, for the label that
@@ -315,7 +319,9 @@ class Subject:
         if file.exists():
             progress(len(chosen_N))
             return
-        torch.manual_seed(zlib.crc32(f"{measurement.name} {self.cfg.seed} {self.digest}".encode()))
+        torch.manual_seed(
+            zlib.crc32(f"{measurement.name} {self.options.seed} {self.digest}".encode())
+        )
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
         for _, places in EvalPlans(maker.lengths_N()[chosen_N], BATCH_POSITIONS):

@@ -153,7 +153,7 @@ class Rung:
 def summarize(
     measured: Sequence[tuple[FinishedRun, Tables]],
     fingerprint: str,
-    cfg: Faithfulness,
+    options: Faithfulness,
     skipped: list[Skipped],
 ) -> Summary:
     """Returns the content of faithfulness.json for runs on the same reviews.
@@ -186,11 +186,11 @@ def summarize(
         claims.append({**difference, "holm_p": p, "verdict": verdict(p, difference["mean"])})
     kept = {"split", "seed", "reviews", "shares", "costly_reviews", "search", "random_reviews"}
     return {
-        "split": cfg.split,
+        "split": options.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
         "reviews": len(rungs[0].column(RANDOM, "right")),
-        "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **cfg.model_dump(include=kept)},
+        "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **options.model_dump(include=kept)},
         "environments": environments(runs),
         "folders": paths_of(runs),
         "rungs": [rung.facts() for rung in rungs],

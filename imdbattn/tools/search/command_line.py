@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
 from imdbattn.launch.composition import as_user_error
-from imdbattn.launch.hydra_config import PATHS, QUOTED, plain_dict, quote
+from imdbattn.launch.hydra_config import PATHS, QUOTED, quote, resolved_dict
 from imdbattn.settings.keys import absolute, conf_dir
 from imdbattn.settings.trust import read_settings
 
@@ -48,7 +48,7 @@ def prepared(override: str) -> str:
 def search(cfg: DictConfig, others: list[str]) -> None:
     """Starts or resumes a search. others: overrides of the space, and of all trials."""
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
-    values = plain_dict(cfg)
+    values = resolved_dict(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
     from imdbattn.settings.schema import validate_as
     from imdbattn.tools.search.settings import Search

@@ -38,7 +38,7 @@ from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import joined, start_fork
-from imdbattn.launch.hydra_config import plain_dict, quote
+from imdbattn.launch.hydra_config import quote, resolved_dict
 from imdbattn.launch.job import Job, recorded_jobs, resumable
 from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
@@ -64,9 +64,9 @@ TABLE_ROWS = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
-def run_search(cfg: Search, folder: Path) -> None:
+def run_search(options: Search, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
-    space, settings = check_space(cfg, folder / SEARCH_FILE)
+    space, settings = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
     lock = acquired(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
@@ -74,12 +74,12 @@ def run_search(cfg: Search, folder: Path) -> None:
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with lock, writing_into(folder):
-        settings_file = OmegaConf.to_yaml(OmegaConf.create(cfg.model_dump()))
+        settings_file = OmegaConf.to_yaml(OmegaConf.create(options.model_dump()))
         write_atomically(folder / SEARCH_FILE, settings_file)
-        study = open_study(folder / "journal.log", cfg, settings.trainer.max_epochs)
+        study = open_study(folder / "journal.log", options, settings.trainer.max_epochs)
         try:
-            Trials(study, cfg, space, settings, folder).run()
-            finish_search(study, cfg, folder)
+            Trials(study, options, space, settings, folder).run()
+            finish_search(study, options, folder)
         except BaseException:
             log.warning(
                 "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(shown)
@@ -90,27 +90,27 @@ def run_search(cfg: Search, folder: Path) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check_space(cfg: Search, file: Path) -> tuple[Space, TrainingSettings]:
+def check_space(options: Search, file: Path) -> tuple[Space, TrainingSettings]:
     """Returns the space, and the settings that all trials share.
 
     If data.source is `auto`, one source is chosen for all trials. Raises UserError for wrong
     settings, or for untrusted classes in those of a search that is resumed, read from `file`.
     """
-    space = {name: distribution(values) for name, values in cfg.space.items()}
-    for override in (*space, *cfg.train):
+    space = {name: distribution(values) for name, values in options.space.items()}
+    for override in (*space, *options.train):
         if within(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     # Points with both ends of each range, and all values of each list
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
-        settings = trial_settings([*cfg.train, *as_overrides(point)])
-        if cfg.resume:
-            refuse_untrusted(settings.dump(), file, cfg.trust)
+        settings = trial_settings([*options.train, *as_overrides(point)])
+        if options.resume:
+            refuse_untrusted(settings.dump(), file, options.trust)
     source = task_of(settings).find_source(settings.data)
     if source and getattr(settings.data, "source", None) == "auto":
-        cfg.train.append(f"data.source={source.kind}")
-    return space, trial_settings(cfg.train)
+        options.train.append(f"data.source={source.kind}")
+    return space, trial_settings(options.train)
 
 
 def distribution(values: object) -> BaseDistribution:
@@ -149,7 +149,7 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
     Raises UserError if they are wrong.
     """
     try:
-        return validate(plain_dict(composed("train", overrides)))
+        return validate(resolved_dict(composed("train", overrides)))
     except UserError as error:
         unknown = re.match(r"there is no setting (\w+);", str(error))
         if unknown and (near := difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)):
@@ -160,7 +160,7 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Study:
+def open_study(journal: Path, options: Search, max_epochs: int | None) -> optuna.Study:
     """Opens the study in the journal, which is created if it is absent.
 
     Raises UserError if it is lost, and an exception of Optuna if it is damaged.
@@ -172,11 +172,11 @@ def open_study(journal: Path, cfg: Search, max_epochs: int | None) -> optuna.Stu
         raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
     if content[-1:] not in (b"", b"\n"):  # as after a power failure
         write_atomically(journal, content[: content.rfind(b"\n") + 1])
-    first = cfg.warmup_epochs + 1
+    first = options.warmup_epochs + 1
     pruner: BasePruner = NopPruner()
-    if cfg.pruner == "median":
-        pruner = MedianPruner(cfg.startup_trials, first)
-    elif cfg.pruner == "hyperband":
+    if options.pruner == "median":
+        pruner = MedianPruner(options.startup_trials, first)
+    elif options.pruner == "hyperband":
         pruner = HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
     storage = JournalStorage(JournalFileBackend(str(journal)))
     return optuna.create_study(
@@ -197,13 +197,13 @@ class Trials:
     def __init__(
         self,
         study: optuna.Study,
-        cfg: Search,
+        options: Search,
         space: Space,
         settings: TrainingSettings,
         folder: Path,
     ):
         self.study = study
-        self.cfg = cfg
+        self.options = options
         self.space = space
         self.settings = settings
         self.folder = folder
@@ -212,18 +212,18 @@ class Trials:
         self.failures = 0  # since the last trial that did not fail
 
     def run(self) -> None:
-        """Runs trials until cfg.n_trials are finished or pruned, starting with those that an
+        """Runs trials until options.n_trials are finished or pruned, starting with those that an
         earlier process left running. A trial whose run folder exists is resumed from its last
         checkpoint.
 
         Raises UserError after FAILURES failed trials in a row.
         """
         waiting = [Trial(self.study, trial._trial_id) for trial in self.recorded("RUNNING")]
-        with SideBySide(gpus_for(self.settings), self.cfg.n_jobs) as runs:
+        with SideBySide(gpus_for(self.settings), self.options.n_jobs) as runs:
             while True:
                 while len(runs.running) < runs.limit:
                     done = len(self.recorded("COMPLETE", "PRUNED"))
-                    if not waiting and done + len(runs.running) >= self.cfg.n_trials:
+                    if not waiting and done + len(runs.running) >= self.options.n_trials:
                         break
                     self.start(waiting.pop(0) if waiting else self.ask(), runs)
                 if not runs.running:
@@ -251,8 +251,8 @@ class Trials:
         without a result, which rank lowest.
         """
         trials = self.study.get_trials()
-        draw = random.Random(f"{self.cfg.seed} {len(trials)}").getrandbits(32)
-        sampler = TPESampler(seed=draw, constant_liar=self.cfg.n_jobs > 1)
+        draw = random.Random(f"{self.options.seed} {len(trials)}").getrandbits(32)
+        sampler = TPESampler(seed=draw, constant_liar=self.options.n_jobs > 1)
         copy = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in trials:
             if trial.state == TrialState.FAIL:
@@ -278,7 +278,7 @@ class Trials:
         chosen = as_overrides(trial.params)
         resumes = " (resumes)" if resumable(run, self.settings) else ""
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
-        overrides = [*self.cfg.train, *chosen, f"seed={self.cfg.seed}", "test=false"]
+        overrides = [*self.options.train, *chosen, f"seed={self.options.seed}", "test=false"]
         config = composed("train", ["pictures=false", *overrides])
         runs.start(trial.number, Job(run, config, self.settings))
 
@@ -326,30 +326,30 @@ class Trials:
 # --- results --------------------------------------------------------------------------------------
 
 
-def finish_search(study: optuna.Study, cfg: Search, folder: Path) -> None:
+def finish_search(study: optuna.Study, options: Search, folder: Path) -> None:
     """Writes the results, trains the best settings with each seed, and adds the test accuracy."""
-    seeds = ",".join(str(cfg.seed + number) for number in range(max(1, cfg.seeds)))
-    overrides = [*cfg.train, *as_overrides(study.best_params), f"seed={seeds}"]
+    seeds = ",".join(str(options.seed + number) for number in range(max(1, options.seeds)))
+    overrides = [*options.train, *as_overrides(study.best_params), f"seed={seeds}"]
     line = " ".join(
-        ["python -m imdbattn.train", *["-m"] * (cfg.seeds > 1), *map(in_shell, overrides)]
+        ["python -m imdbattn.train", *["-m"] * (options.seeds > 1), *map(in_shell, overrides)]
     )
     report = search_report(study, line, [])
     print_reports([report])
     write_report(report, folder)
     end = "the best settings:   "
-    if cfg.seeds:
-        accuracies = retrain(cfg, overrides, folder)
+    if options.seeds:
+        accuracies = retrain(options, overrides, folder)
         write_report(search_report(study, line, accuracies), folder)
         end = f"test accuracy        {mean_and_spread(accuracies)} with: "
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
 
-def retrain(cfg: Search, overrides: list[str], folder: Path) -> list[float]:
+def retrain(options: Search, overrides: list[str], folder: Path) -> list[float]:
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
     setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
     overrides = [*overrides, quote(f"{setting}={sweep}", [setting]), *search_path()]
-    overrides += ["-m", f"hydra.launcher.n_jobs={cfg.n_jobs}"]
+    overrides += ["-m", f"hydra.launcher.n_jobs={options.n_jobs}"]
     process = joined(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why

@@ -135,7 +135,7 @@ export function makeScore(kind, weights, size) {
 
 /** v . tanh(W_q q + W_k k). */
 function additive(q, k, weights) {
-  const [query, key, v] = [linear(q, weights["query.weight"]), linear(k, weights["key.weight"]), weights["value.weight"].values];
+  const [query, key, v] = [linear(q, weights["query.weight"]), linear(k, weights["key.weight"]), weights["v.weight"].values];
   const result = matrix(q.rows, k.rows);
   for (let i = 0; i < q.rows; i++) {
     for (let j = 0; j < k.rows; j++) {
