@@ -128,11 +128,11 @@ class AdditiveAttention(nn.Module):
         super().__init__()
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.key = nn.Linear(hidden, hidden, bias=False)
-        self.value = nn.Linear(hidden, 1, bias=False)
+        self.v = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, query_BH: Tensor, outputs_BSH: Tensor) -> Tensor:
         features_BSH = torch.tanh(self.query(query_BH).unsqueeze(1) + self.key(outputs_BSH))
-        return self.value(features_BSH).squeeze(-1)
+        return self.v(features_BSH).squeeze(-1)
 
 
 class BilinearAttention(nn.Module):
