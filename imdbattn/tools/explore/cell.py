@@ -100,10 +100,10 @@ class Cell(Read):
             arrays["projected"] = attention.score.project(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
             arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]
-        added = inputs.get("added")
-        if added is not None:
-            added_query, added_key = added
-            arrays["added"] = (added_query @ added_key.transpose(-2, -1)).expand(shape)[index]
+        extra = inputs.get("extra")
+        if extra is not None:
+            extra_query, extra_key = extra
+            arrays["added"] = (extra_query @ extra_key.transpose(-2, -1)).expand(shape)[index]
             arrays["scores"] = arrays["scores"] + arrays["added"]
         mask = inputs.get("mask")
         arrays["mask"] = torch.ones(shape[3]) if mask is None else mask.expand(shape)[index]
