@@ -12,7 +12,7 @@ from imdbattn.exports.folder import read_export
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import expanded
-from imdbattn.runs.environment import keep_memory, use_onednn
+from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.settings.command_settings import Predict, RunCommand
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
@@ -76,8 +76,7 @@ def load_predictor(options: RunCommand) -> tuple[Any, Path]:
     """Returns the best model of the run or of the export `options.run`, for new texts, and its
     folder. Raises UserError.
     """
-    use_onednn()  # as in training, for identical results
-    keep_memory()
+    speed_up_cpu()  # as in training, for identical results
     if isinstance(options.run, list):
         return mean_predictor(options), Path()
     if Run(options.run).kind == "export":

@@ -25,7 +25,7 @@ from imdbattn.folders.run_folder import (
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
-from imdbattn.runs.environment import environment
+from imdbattn.runs.environment import environment, speed_up_cpu
 from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
@@ -34,7 +34,7 @@ from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.per_class import short_name
-from imdbattn.tasks.task import task_of
+from imdbattn.tasks.task import Task, task_of
 from imdbattn.tracking.loggers import Tracker
 
 log = logging.getLogger(__name__)
@@ -73,57 +73,44 @@ def fit_locked(
     """Trains, scores and fills the folder, whose lock this process has."""
     tracker = Tracker(settings.logger)
     check_settings(settings)
-    L.seed_everything(settings.seed, workers=True, verbose=False)
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    prepare_process(settings)
 
-    data = read_data(settings)
-    settings, corpus = data.settings, data.corpus
-    checkpoints = folder / "checkpoints"
-    saved = checkpoints / "last.ckpt"
+    task, saved = task_of(settings), folder / "checkpoints" / "last.ckpt"
+    data_class = task.class_of("data", BatchData)
+    data = data_class(settings, data_class.read(settings))
+    settings, corpus = data.resolved_settings(), data.corpus
     state = read_state(saved) if resume else None
-    module = new_module(settings, corpus, state)
+    module = new_module(task, settings, corpus, state)
 
     def begin(trainer: L.Trainer) -> None:
+        """Writes the first files, once Lightning has accepted the settings and the checkpoint."""
         if trainer.is_global_zero:
-            recorded = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, settings, recorded, keep_training=state is not None)
+            machine = environment() | {"source_key": corpus.source_key}
+            begin_folder(folder, settings, machine, keep_training=state is not None)
         trainer.loggers = tracker.start(folder, settings.dump(), resume)
 
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
-    resume_checkpoint = ResumeCheckpoint(
-        folder, fingerprints, losses, settings.save_minutes, begin, signals
-    )
-    best = best_checkpoint(settings, checkpoints)
-    # Lightning calls them in this order, but `best` last: a state is saved before anything else
-    # happens in a step.
-    callbacks = [resume_checkpoint, losses, throughput, best]
-    callbacks += [LearningRateMonitor("epoch"), CheckParts()]
-    if settings.attention_reviews:
-        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
-    if settings.patience:
-        monitor, mode = str(best.monitor), best.mode
-        callbacks.append(
-            EarlyStopping(monitor, patience=settings.patience, mode=mode, strict=False)
-        )
-    arguments: NestedDict = {"default_root_dir": folder}
-    if data.first_epochs():
-        arguments["reload_dataloaders_every_n_epochs"] = 1
-    trainer = build_trainer(settings.trainer, callbacks, **arguments)
+    saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, begin, signals)
+    best = best_checkpoint(settings, saved.parent)
+    # in the order in which Lightning calls them, except that it calls `best` last: a state is saved
+    # before anything else happens in a step
+    callbacks = [saving, losses, throughput, best, *other_callbacks(settings, best, tracker)]
+    reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
+    trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
     failed = True
     try:
         # Lightning converts after loading a checkpoint, which rounds
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
-        resume_checkpoint.end(trainer)
+        saving.end(trainer)
         facts = training_facts(trainer, module, corpus, throughput)
         # The best weights are scored, or the last ones of a run without a validation.
         if best.best_model_path:
             module.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(checkpoints / "best.ckpt", weights_only=True)
+            trainer.save_checkpoint(saved.with_name("best.ckpt"), weights_only=True)
         metrics = write_results(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics)
         failed = False
@@ -132,14 +119,14 @@ def fit_locked(
     return metrics
 
 
-def read_data(settings: TrainingSettings) -> BatchData:
-    """Returns the data of a run; their `settings` are the settings with absolute paths, and without
-    `auto`.
-    """
-    data_class = task_of(settings).class_of("data", BatchData)
-    data = data_class(settings, data_class.read(settings))
-    data.settings = settings.resolved(data.corpus.source_kind, data.batch_tokens)
-    return data
+def prepare_process(settings: TrainingSettings) -> None:
+    """Seeds this process, and changes what torch does in it."""
+    L.seed_everything(settings.seed, workers=True, verbose=False)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    speed_up_cpu()
+    # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def read_state(file: Path) -> Checkpoint | None:
@@ -150,12 +137,14 @@ def read_state(file: Path) -> Checkpoint | None:
     return None
 
 
-def new_module(settings: TrainingSettings, corpus: Corpus, state: Checkpoint | None) -> Learner:
+def new_module(
+    task: type[Task], settings: TrainingSettings, corpus: Corpus, state: Checkpoint | None
+) -> Learner:
     """Returns the module that is trained, with the weights of the run `init` if that is set.
 
     state: from which the run continues; Lightning loads it.
     """
-    module_class = task_of(settings).class_of("module", Learner)
+    module_class = task.class_of("module", Learner)
     if not settings.init:
         return module_class.new(settings, corpus)
     from imdbattn.tasks.weights import from_initial
@@ -183,6 +172,21 @@ def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint
         save_weights_only=True,
         enable_version_counter=False,
     )
+
+
+def other_callbacks(
+    settings: TrainingSettings, best: ModelCheckpoint, tracker: Tracker
+) -> list[L.Callback]:
+    """Returns the callbacks that the results do not depend on, and early stopping."""
+    callbacks = [LearningRateMonitor("epoch"), CheckParts()]
+    if settings.attention_reviews:
+        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
+    if settings.patience:
+        monitor, mode = str(best.monitor), best.mode
+        callbacks.append(
+            EarlyStopping(monitor, patience=settings.patience, mode=mode, strict=False)
+        )
+    return callbacks
 
 
 def training_facts(

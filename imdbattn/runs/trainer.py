@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.callbacks import Progress, evaluation_mode, fixed_batches
-from imdbattn.runs.environment import keep_memory, use_onednn
 from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
@@ -72,8 +71,6 @@ def build_trainer(
     user_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
     # such as a strategy that is given with its own arguments
     values = make(values, "trainer", object)
-    # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
     callbacks = [*callbacks, *user_callbacks]
     if settings.enable_progress_bar:
@@ -95,9 +92,6 @@ def build_trainer(
         from imdbattn.tasks.recorded import RecordSteps
 
         trainer.callbacks.append(RecordSteps())  # type: ignore[attr-defined]
-    if isinstance(trainer.accelerator, CPUAccelerator):
-        use_onednn()
-        keep_memory()
     return trainer
 
 

@@ -90,6 +90,12 @@ class BatchData(L.LightningDataModule):
         """Returns the padded tokens of one training batch, over all processes together."""
         return self.settings.data.batch_tokens
 
+    def resolved_settings(self) -> Any:
+        """Returns the settings as a run records them: with absolute paths, with the values that
+        `auto` and null stand for, and with their digest.
+        """
+        return self.settings.resolved(self.corpus.source_kind, self.batch_tokens)
+
     def save_texts(self, split: str, path: Path) -> None:
         """Writes the texts of a split as Parquet with `row` and `text`."""
         raise NotImplementedError

@@ -31,7 +31,7 @@ from imdbattn.io.files import expanded, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, grouped
 from imdbattn.runs.apply import with_changes
-from imdbattn.runs.environment import keep_memory, use_onednn
+from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.evaluate import check_fingerprint
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -55,8 +55,7 @@ def run_experiment(folders: Sequence[str], out: Path, options: Faithfulness) -> 
 
     Raises UserError if there is none, or if `out` cannot be written.
     """
-    use_onednn()
-    keep_memory()
+    speed_up_cpu()
     custom = custom_scores(options)
     runs, skipped = find_runs(folders)
     subjects = []
