@@ -97,7 +97,7 @@ def mean_vectors(task: Task) -> Features:
     """
     from sklearn.preprocessing import StandardScaler
 
-    vectors = as_tensor(task.corpus.glove.vectors)
+    vectors = as_tensor(task.corpus.vectors.table_VD)
     means = {}
     for name, split in task.corpus.splits.items():
         mean_ND = torch.nn.functional.embedding_bag(
@@ -255,7 +255,7 @@ def task_of(data: ReviewDataSettings) -> Task:
     shares = {"validation": data.validation_share, "test": data.test_share}
     fold = (data.fold, data.folds) if data.fold and data.folds else None
     reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
-    tokenizer = tokenizer_of(data.tokenizer, corpus.glove.words)
+    tokenizer = tokenizer_of(data.tokenizer, corpus.vectors.words)
     words = {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()}
     return Task(data, corpus, words)
 

@@ -53,7 +53,7 @@ def rates(threads: int) -> list[float]:
     corpus = small_corpus(REVIEWS)
     tokens = int(corpus.splits["train"].lengths.clamp(max=cfg.data.max_tokens).sum())
     module = ReviewClassifier.new(cfg, corpus)
-    predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.glove)
+    predictor = ReviewPredictor(cfg, module.net, module.hparams, corpus.vectors)
     sentence = "A film that I did not expect to love, but I did. "
     texts = [sentence * (1 + n % 20) for n in range(REVIEWS)]
     predictor.label(texts[:50])

@@ -250,7 +250,7 @@ def answers_of_baseline(name: str, task: baselines.Task, texts: Sequence[str]) -
 
     The texts replace its test split.
     """
-    words = baselines.words_of(texts, tokenizer_of(task.data.tokenizer, task.corpus.glove.words))
+    words = baselines.words_of(texts, tokenizer_of(task.data.tokenizer, task.corpus.vectors.words))
     best, features = baselines.fit_best(name, task._replace(words=task.words | {"test": words}), 1)
     logits_NC = np.asarray(best.model.logits_NC(features["test"]))
     total_N1 = np.logaddexp.reduce(logits_NC, axis=1, keepdims=True)

@@ -118,9 +118,9 @@ def score(cfg: ReviewSettings, corpus: ReviewCorpus) -> float:
 
 def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     """Returns the vectors as our model uses them: standardized, 0 for padding and unknown words."""
-    glove = corpus.glove
-    centered_VD = as_tensor(glove.vectors) - torch.tensor(glove.mean_D)
-    table_VD = centered_VD / torch.tensor(glove.std_D)
+    vectors = corpus.vectors
+    centered_VD = as_tensor(vectors.table_VD) - torch.tensor(vectors.mean_D)
+    table_VD = centered_VD / torch.tensor(vectors.std_D)
     table_VD[:2] = 0
     return table_VD
 

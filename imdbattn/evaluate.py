@@ -8,7 +8,7 @@ from imdbattn.launch.hydra_config import COLUMNS, validated
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import NestedDict
 
-KEYS = ("run", "data.path", "data.glove.path", "data.cache_dir", *COLUMNS)
+KEYS = ("run", "data.path", "data.vectors.path", "data.cache_dir", *COLUMNS)
 
 
 @command("evaluate", *KEYS)

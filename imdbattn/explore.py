@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from imdbattn.tools.explore.settings import Explore
 
 
-@command("explore", "runs", "out", "data.glove.path", "data.cache_dir")
+@command("explore", "runs", "out", "data.vectors.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
     from imdbattn.tools.explore.settings import Explore

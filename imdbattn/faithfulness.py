@@ -10,7 +10,7 @@ from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import validated
 from imdbattn.launch.process import without_gc
 
-KEYS = ("runs", "out", "pairs_of", "data.glove.path", "data.cache_dir")
+KEYS = ("runs", "out", "pairs_of", "data.vectors.path", "data.cache_dir")
 
 
 @command("faithfulness", *KEYS)

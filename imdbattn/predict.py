@@ -10,7 +10,7 @@ from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import resolved_dict, split_text
 from imdbattn.launch.process import without_gc
 
-KEYS = ("file", "column", "out", "data.glove.path", "data.cache_dir")
+KEYS = ("file", "column", "out", "data.vectors.path", "data.cache_dir")
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:

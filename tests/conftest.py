@@ -94,7 +94,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def world(shared) -> Path:
-    """A folder with glove.txt, reviews.csv, unlabeled.txt and labeled.csv; see tests/world.py."""
+    """A folder with vectors.txt, reviews.csv, unlabeled.txt and labeled.csv; see tests/world.py."""
     folder = shared / "world"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -115,8 +115,8 @@ def small(world, data_cache) -> list[str]:
     """Overrides that let any rung train on the small world in a second."""
     return [
         f"data.path={world}/reviews.csv",
-        f"data.glove.path={world}/glove.txt",
-        "data.glove.dim=10",
+        f"data.vectors.path={world}/vectors.txt",
+        "data.vectors.dim=10",
         f"data.cache_dir={data_cache}",
         "data.batch_tokens=256",
         "logger=csv",

@@ -66,7 +66,7 @@ def shrunk(arguments: list[str], small: list[str], folder: Path) -> list[str]:
         small.append("data.min_known=0")  # the small vectors lack most of its words
     mine = {argument.split("=")[0] for argument in arguments}
     small = [argument for argument in small if argument.split("=")[0] not in mine]
-    other = ("data.source=", "data.glove", "data.tokenizer=torchtext", "init=")
+    other = ("data.source=", "data.vectors", "data.tokenizer=torchtext", "init=")
     kept = [argument for argument in arguments if not argument.startswith(other)]
     return [*kept, *small, "trainer.max_epochs=1"]
 

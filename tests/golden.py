@@ -35,8 +35,8 @@ LOSSES = ("val_loss", "test_loss")
 
 def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     """The overrides that each model trains with for one epoch."""
-    reviews = [f"data.path={world}/reviews.csv", f"data.glove.path={world}/glove.txt"]
-    reviews += ["data.glove.dim=10", f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
+    reviews = [f"data.path={world}/reviews.csv", f"data.vectors.path={world}/vectors.txt"]
+    reviews += ["data.vectors.dim=10", f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
     found = {model: [f"model={model}", *reviews] for model in ALONE}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from imdbattn.data.glove import WordVectors
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged, with_positions
+from imdbattn.data.word_vectors import WordVectors
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.networks import build_classifier
@@ -24,8 +24,9 @@ WIDTH, WORDS = 10, 60
 def vectors() -> WordVectors:
     table = np.random.default_rng(0).normal(size=(2 + WORDS, WIDTH)).astype(np.float32)
     table[:2] = 0
+    words = [f"word{number}" for number in range(WORDS)]
     mean, std = table[2:].mean(0), table[2:].std(0)
-    return WordVectors(folder=None, fingerprint="0" * 16, vectors=table, mean_D=mean, std_D=std)
+    return WordVectors(words, table, mean, std, fingerprint="0" * 16)
 
 
 def reviews(

@@ -158,7 +158,7 @@ def test_the_hour_with_the_core_names_what_is_there_and_is_short():
 
 ONLY_SOME_RUNS = {"launch/job", "launch/job_process", "launch/sweep", "launch/resumed_settings"}
 ONLY_SOME_RUNS |= {"folders/run", "tasks/weights", "tasks/chosen_metric", "data/extra"}
-ONLY_SOME_RUNS |= {"data/vectors/downloads", "tracking/wandb_logger"}
+ONLY_SOME_RUNS |= {"data/vector_files", "tracking/wandb_logger"}
 
 
 @pytest.mark.slow

@@ -1,10 +1,13 @@
-"""A small world: GloVe of a hundred words, and reviews made of them."""
+"""A small world: vectors of a hundred words, and reviews made of them."""
 
 import csv
 import random
 from pathlib import Path
 
 import numpy as np
+
+from imdbattn.data.word_vectors import WordVectors, load_vectors
+from imdbattn.settings.schema import VectorSettings
 
 GOOD, BAD = ("good", "great", "lovely", "fine"), ("bad", "awful", "dull", "poor")
 FILLER = (
@@ -21,8 +24,14 @@ REVERSE += ["data.lengths=[1,4]", "data.letters=6", "data.batch_tokens=128"]
 TRANSLATION = [*SMALL, "data=translation", "data.limit=300", "trainer.max_epochs=4"]
 
 
+def load(cache: Path, **settings: object) -> WordVectors:
+    """The vectors that these settings `data.vectors` name, cached in a folder."""
+    every = {"source": "auto", "dim": None, "path": None} | settings
+    return load_vectors(VectorSettings(**every), str(cache))
+
+
 def write_world(folder: Path) -> None:
-    """Writes glove.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabeled.txt and
+    """Writes vectors.txt (10 dimensions), reviews.csv (240 reviews, neg and pos), unlabeled.txt and
     labeled.csv (60).
 
     labeled.csv has the reviews of unlabeled.txt, and as probabilities the shares of good and bad
@@ -31,7 +40,7 @@ def write_world(folder: Path) -> None:
     rng = np.random.default_rng(0)
     words = [*FILLER, *GOOD, *BAD, *(f"word{i}" for i in range(76))]
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=10))}\n" for word in words]
-    (folder / "glove.txt").write_text("".join(lines))
+    (folder / "vectors.txt").write_text("".join(lines))
     draw = random.Random(0)
     with (folder / "reviews.csv").open("w", newline="") as file:
         writer = csv.writer(file)

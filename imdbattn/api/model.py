@@ -50,7 +50,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
         trust: packages whose classes the folder may name, in addition to imdbattn's. They are
             imported.
         data: locations on this machine, as the settings `data.*` of imdbattn.predict, such as
-            cache_dir="..." and glove={"path": "..."}.
+            cache_dir="..." and vectors={"path": "..."}.
 
     Raises UserError for a folder that is not a run, and for missing, damaged or changed files.
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from imdbattn.data.glove import WordVectors, load_glove
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources.imdb import hub_or_packaged, hub_source, packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
@@ -28,6 +27,7 @@ from imdbattn.data.tokens import (
     Tokenizer,
     signature_of_rules,
 )
+from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError, in_line
 from imdbattn.io.files import build_once, cache_root, expanded
 from imdbattn.settings.schema import ReviewDataSettings
@@ -38,7 +38,7 @@ TOKENS_FORMAT = 16  # version of the cache entries; increment it when `write_ent
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
-    "the vectors may be of another language (set data.glove.path), or the text may have no spaces"
+    "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"
     " between words (set data.tokenizer)"
 )
 
@@ -78,7 +78,7 @@ class ReviewCorpus(Corpus):
 
     splits: dict[str, Ragged]
     label_names: list[str]
-    glove: WordVectors
+    vectors: WordVectors
     folder: Path  # of the cache entry
     added: int = 0  # training texts of data.extra, which follow the others
     # (N, C) float32, probabilities of the training reviews' classes
@@ -92,15 +92,15 @@ class ReviewCorpus(Corpus):
 
 
 def prepare_reviews(
-    settings: ReviewDataSettings, keep_splits: bool = False, glove: WordVectors | None = None
+    settings: ReviewDataSettings, keep_splits: bool = False, vectors: WordVectors | None = None
 ) -> ReviewCorpus:
     """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
     cache.
 
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
-    glove: instead of the vectors that the settings name.
+    vectors: instead of the vectors that the settings name.
     """
-    glove = glove or load_vectors(settings)
+    vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
     source = find_source(settings)
     shares = (
         None
@@ -113,7 +113,7 @@ def prepare_reviews(
         else None
     )
     cut = shares and [*shares.values(), *(fold or ())]
-    words = (tokenizer_signature(settings.tokenizer), glove.fingerprint)
+    words = (tokenizer_signature(settings.tokenizer), vectors.fingerprint)
     identity = [TOKENS_FORMAT, source.name, source.key, cut, *words, settings.limit]
 
     def build(folder: Path) -> None:
@@ -123,7 +123,9 @@ def prepare_reviews(
         reviews = source.load()
         pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, settings.limit)
-        write_entry(folder, reviews, source, tokenizer_of(settings.tokenizer, glove.words), glove)
+        write_entry(
+            folder, reviews, source, tokenizer_of(settings.tokenizer, vectors.words), vectors
+        )
 
     key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
     folder = build_once(cache_root(settings.cache_dir) / "tokens" / key, build)
@@ -131,7 +133,7 @@ def prepare_reviews(
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
     if version := custom_tokenizer_version(settings.tokenizer):
         meta["facts"]["tokenizer"] = version
-    corpus = ReviewCorpus(splits=splits, glove=glove, folder=folder, **meta)
+    corpus = ReviewCorpus(splits=splits, vectors=vectors, folder=folder, **meta)
     log_reviews(corpus, source.name)
     least = 0.0 if keep_splits else settings.min_known
     check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, least)
@@ -187,12 +189,6 @@ def warn_of_joined_labels(names: list[str], source: str) -> None:
     if shared and any(map(SEPARATORS.search, names)):
         labels = f"labels that share {in_line(', '.join(map(repr, shared)))} are separate classes"
         log.warning("%s: %s: several labels per text are not supported", source, labels)
-
-
-def load_vectors(settings: ReviewDataSettings) -> WordVectors:
-    return load_glove(
-        settings.glove.source, settings.glove.dim, settings.glove.path, settings.cache_dir
-    )
 
 
 def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:

@@ -54,7 +54,7 @@ def with_extra(
     omitted = f"omitted {len(texts) - len(kept)} in validation or test"
     log.info("data.extra=%s: %d training texts; %s", settings.extra, len(kept), omitted)
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
-    ids, offsets, _ = tokenizer_of(settings.tokenizer, corpus.glove.words).encode(texts)
+    ids, offsets, _ = tokenizer_of(settings.tokenizer, corpus.vectors.words).encode(texts)
     train = corpus.splits["train"]
     longer = Ragged(
         torch.cat([train.ids, torch.from_numpy(ids)]),

@@ -79,7 +79,7 @@ class Rules(NamedTuple):
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, GloVe's words in row order; other words are UNK. PAD is
+    """Turns texts into ids of `words`, in row order of their vectors; other words are UNK. PAD is
     never produced.
 
     name: one of RULES.

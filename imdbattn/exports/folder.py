@@ -93,7 +93,7 @@ def write_export(
     with replacing(out) as folder:
         write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
-            words = tokenizer_json(predictor.settings.data.tokenizer, predictor.glove.words)
+            words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
             (folder / WORDS).write_text(words, "utf-8")
         if graph or onnx:
             # for which the others do not wait
@@ -175,7 +175,7 @@ def replacing(out: Path) -> Iterator[Path]:
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
     """Removes folders, accounts and callbacks of this machine from the settings, in place."""
     data = settings["data"]
-    for group in (settings, data, data.get("glove", {})):
+    for group in (settings, data, data.get("vectors", {})):
         group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
         settings["trainer"].pop(key, None)
@@ -231,7 +231,9 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         "scores": scores,
         "header": header,
         "labels": [plain(label) for label in predictor.metadata.get("labels", ())],
-        "dim": predictor.glove.vectors.shape[1] if isinstance(predictor, ReviewPredictor) else None,
+        "dim": predictor.vectors.table_VD.shape[1]
+        if isinstance(predictor, ReviewPredictor)
+        else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 

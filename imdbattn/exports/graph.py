@@ -52,7 +52,7 @@ def example(
     """Returns random inputs of a graph: reviews of different lengths, the first of full length."""
     rng = np.random.default_rng(seed)
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
-    ids = [rng.integers(1, len(predictor.glove.vectors), length).tolist() for length in lengths]
+    ids = [rng.integers(1, len(predictor.vectors.table_VD), length).tolist() for length in lengths]
     given, items_B = ragged(ids), torch.arange(reviews)
     if (phrases := predictor.settings.model.phrases) is None:
         plain = given.batch(items_B)

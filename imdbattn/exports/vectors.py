@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.glove import WordVectors
 from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
@@ -69,8 +69,8 @@ def choose_vectors(
     facts: ExportFacts = {
         "vectors": "all" if words_K is None else "training",
         "asked": vectors,
-        "words": len(chosen.glove.words),
-        "of_words": len(predictor.glove.words),
+        "words": len(chosen.vectors.words),
+        "of_words": len(predictor.vectors.words),
         "precision": "float32",
         "split": split,
         "reviews": len(texts),
@@ -78,7 +78,7 @@ def choose_vectors(
     }
     if precision == "auto":
         half = with_vectors(chosen, dtype=torch.float16)
-        if np.isfinite(half.glove.vectors).all() and labels_of(half, texts) == labels:
+        if np.isfinite(half.vectors.table_VD).all() and labels_of(half, texts) == labels:
             facts["precision"] = "float16"
             return half, facts
     return chosen, facts
@@ -97,10 +97,10 @@ def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> T
     else:
         facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
         facts["source_key"] = corpus.source_key
-        same_vectors = corpus.glove.fingerprint == predictor.glove.fingerprint
+        same_vectors = corpus.vectors.fingerprint == predictor.vectors.fingerprint
         if same_vectors and facts.items() <= metrics.items():
             ids = corpus.splits["train"].ids
-            return torch.bincount(ids, minlength=len(predictor.glove.vectors))
+            return torch.bincount(ids, minlength=len(predictor.vectors.table_VD))
         problem = "have changed since the run"
     log.warning("Words are not chosen by training, because its reviews %s", problem)
     return None
@@ -120,7 +120,7 @@ def with_vectors(
     """
     net = predictor.net
     tensors = net.state_dict()
-    words = predictor.glove.words
+    words = predictor.vectors.words
     vectors_KD = net.embedding.vectors_VD
     metadata = dict(predictor.metadata)
     if words_K is not None:
@@ -167,8 +167,8 @@ def build(
         metadata: the metadata that a `Learner` stores in its checkpoint.
         file: the file that messages name.
     """
-    # the actual mean and standard deviation are among the weights
-    zeros_D = np.zeros(vectors_VD.shape[1], np.float32)
-    glove = WordVectors(file.parent, metadata["vectors"], vectors_VD.numpy(), zeros_D, zeros_D + 1)
-    vars(glove)["words"] = words  # not from a file
-    return ReviewPredictor.load(settings, SavedNet(tensors, metadata), glove)
+    mean_D, std_D = tensors["embedding.shift_D"], 1 / tensors["embedding.scale_D"]
+    vectors = WordVectors(
+        words, vectors_VD.numpy(), mean_D.numpy(), std_D.numpy(), metadata["vectors"]
+    )
+    return ReviewPredictor.load(settings, SavedNet(tensors, metadata), vectors)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behavior
 
 # Paths among the settings of imdbattn.train
-PATHS = ("data.path", "data.extra", "data.glove.path", "data.cache_dir", "init", "resume")
+PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 COLUMNS = ("data.text_column", "data.label_column")
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted

@@ -351,11 +351,11 @@ class Classifier(nn.Module):
 
 
 class Embedding(nn.Module):
-    """x = (GloVe[token] - mean) / std (+ a learned offset for words of the training set).
+    """x = (vectors[token] - mean) / std (+ a learned offset for words of the training set).
 
-    vectors_VD: row 0 <pad>, row 1 <unk>, then GloVe. Never written to, and not in the checkpoint,
+    vectors_VD: row 0 <pad>, row 1 <unk>, then the words. Never written to, not in the checkpoint,
         which contains its fingerprint (tasks/reviews/module).
-    shift_D, scale_D: mean and 1 / std; (0, 1) leaves GloVe unchanged.
+    shift_D, scale_D: mean and 1 / std; (0, 1) leaves the vectors unchanged.
     tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None
     for frozen vectors.
     mixout: share of the words of a training review used without their offset (Lee et al. 2020, but

@@ -56,8 +56,8 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
     if changes.get("path"):
         changes["source"] = "path"
-    if changes.get("glove", {}).get("path"):
-        changes["glove"] = changes["glove"] | {"source": "auto"}
+    if changes.get("vectors", {}).get("path"):
+        changes["vectors"] = changes["vectors"] | {"source": "auto"}
     lengths, trained = changes.get("test_lengths"), recorded.get("lengths")
     if lengths and trained and lengths[0] <= trained[1]:
         raise UserError(

@@ -14,24 +14,24 @@ from imdbattn.settings.schema import (
     Count,
     EncodingErrors,
     Flag,
-    GloveSource,
     Group,
     Lengths,
     Text,
     TrainerSettings,
     Trust,
+    VectorSource,
 )
 
 
-class LocalGlove(Group):
-    source: GloveSource | None = None
+class LocalVectors(Group):
+    source: VectorSource | None = None
     dim: Count | None = None
     path: Text | None = None
 
 
 class LocalData(Group):
     cache_dir: Text | None = None
-    glove: LocalGlove
+    vectors: LocalVectors
 
 
 class RunCommand(Group):

@@ -49,7 +49,7 @@ NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
 # Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
 # Settings that name data or initial weights, which are compared by fingerprints
-SOURCES = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
+SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 
 
 def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:

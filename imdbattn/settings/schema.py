@@ -140,7 +140,7 @@ class ClassifierModel(AnyModel):
 
 HUB_NAME_PATTERN = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
 GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
-GloveSource = Literal["auto", "wheel", "official", "torchtext"]
+VectorSource = Literal["auto", "wheel", "official", "torchtext"]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
 # from, to
 Lengths = Annotated[list[Annotated[Count, Field(le=1000)]], Field(min_length=2, max_length=2)]
@@ -149,20 +149,20 @@ Lengths = Annotated[list[Annotated[Count, Field(le=1000)]], Field(min_length=2, 
 TokenizerName = Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"]
 
 
-class GloveSettings(Group):
-    source: GloveSource
+class VectorSettings(Group):
+    source: VectorSource
     dim: Count | None
     path: Text | None
 
     def check(self) -> None:
-        check_source("data.glove", self.source, path=self.path)
+        check_source("data.vectors", self.source, path=self.path)
         widths = (50,) if self.source == "wheel" else GLOVE_WIDTHS
         if self.path is None and self.dim not in (None, *widths):
             known = ", ".join(map(str, widths))
             where = "the wheel" if self.source == "wheel" else "GloVe 6B"
             raise UserError(
-                f"data.glove.dim={self.dim}: the vectors of {where} have {known} dimensions;"
-                " data.glove.path names a file of any width"
+                f"data.vectors.dim={self.dim}: the vectors of {where} have {known} dimensions;"
+                " data.vectors.path names a file of any width"
             )
 
 
@@ -202,7 +202,7 @@ class ReviewDataSettings(ReadDataSettings):
     fold: Count | None
     tokenizer: TokenizerName | ClassSettings
     cache_dir: Text | None
-    glove: GloveSettings
+    vectors: VectorSettings
     start_share: Share
     batch_tokens: Count | None
     word_dropout: DropShare
@@ -355,9 +355,9 @@ def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = N
     if isinstance(getattr(data, "source", None), str):  # else it is custom
         values["source"] = source
     known = {name: value for name, value in values.items() if value is not None}
-    glove = getattr(data, "glove", None)
-    if glove is not None and glove.path:
-        known["glove"] = glove.model_copy(update={"path": absolute(glove.path)})
+    vectors = getattr(data, "vectors", None)
+    if vectors is not None and vectors.path:
+        known["vectors"] = vectors.model_copy(update={"path": absolute(vectors.path)})
     return data.model_copy(update=known)
 
 

@@ -1,6 +1,6 @@
 """Builds the networks of the tasks from their settings.
 
-Shape suffixes: D vector width, V words, R words whose vectors are trained.
+Shape suffixes: D vector width, V rows of the vectors, R words whose vectors are trained.
 """
 
 from functools import partial
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from imdbattn.data.glove import WordVectors
 from imdbattn.data.ragged import BatchOptions, Ragged, as_tensor
+from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
@@ -33,7 +33,7 @@ def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Modul
 
 def build_classifier(
     model: ClassifierModel,
-    glove: WordVectors,
+    vectors: WordVectors,
     classes: int,
     tuned_R: Tensor | None,
     phrases: "Phrases | None" = None,
@@ -41,12 +41,11 @@ def build_classifier(
     """Returns the classifier that the `model` settings describe. tuned_R: ids of the words whose
     vectors are trained.
     """
-    shift_D, scale_D = torch.zeros(glove.vectors.shape[1]), torch.ones(glove.vectors.shape[1])
+    table_VD = as_tensor(vectors.table_VD)
+    shift_D, scale_D = torch.zeros(table_VD.shape[1]), torch.ones(table_VD.shape[1])
     if model.embedding.standardize:
-        shift_D, scale_D = torch.tensor(glove.mean_D), 1 / torch.tensor(glove.std_D)
-    embedding = Embedding(
-        as_tensor(glove.vectors), shift_D, scale_D, tuned_R, model.embedding.mixout
-    )
+        shift_D, scale_D = torch.tensor(vectors.mean_D), 1 / torch.tensor(vectors.std_D)
+    embedding = Embedding(table_VD, shift_D, scale_D, tuned_R, model.embedding.mixout)
     context = {}
     if phrases or model.mixer:
         from imdbattn.nn.beyond.context import Context

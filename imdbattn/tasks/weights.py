@@ -60,7 +60,7 @@ def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
     """Raises UserError if weights belong to other vectors or symbols: ids denote other words."""
     for key in ("vectors", "source_symbols", "target_symbols"):
         if metadata.get(key) != current.get(key):
-            remedy = "use the same data, and data.glove as in its config.yaml"
+            remedy = "use the same data, and data.vectors as in its config.yaml"
             raise UserError(f"{name} was trained with other {key.replace('_', ' ')}: {remedy}")
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.glove import read_wheel
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
 from imdbattn.data.tokens import FIRST_WORD, RULES, Tokenizer
+from imdbattn.data.word_vectors import read_wheel
 from imdbattn.runs.fit import fit
 
 WORDS = {word for slot in SLOTS for choice in slot for word in choice.split()}
@@ -50,8 +50,8 @@ def test_the_reviews_of_a_seed_have_not_changed():
 
 
 def test_every_word_has_a_vector_and_every_tokenizer_finds_the_same_words():
-    glove = read_wheel(50)[0]
-    assert set(glove) >= WORDS
+    words, _ = read_wheel()
+    assert set(words) >= WORDS
     words = sorted(WORDS)
     texts = generate(1, train=200)["train"].texts
     for name in set(RULES) - {"torchtext", "characters"}:
@@ -66,9 +66,9 @@ def probe(settings, small, tmp_path):
     rng = np.random.default_rng(0)
     vectors = {word: " ".join(map(str, rng.normal(size=20))) for word in sorted(WORDS)}
     lines = [f"{word} {numbers}\n" for word, numbers in vectors.items()]
-    (tmp_path / "glove.txt").write_text("".join(lines))
+    (tmp_path / "vectors.txt").write_text("".join(lines))
     own = [word for word in small if not word.startswith(("data.path", "data.batch_tokens"))]
-    own += ["data=order_probe", f"data.glove.path={tmp_path}/glove.txt", "data.glove.dim=20"]
+    own += ["data=order_probe", f"data.vectors.path={tmp_path}/vectors.txt", "data.vectors.dim=20"]
     own += ["data.probe.validation=200", "data.probe.test=400", "optim.lr=0.003", "patience=null"]
 
     def train(rung: str, *overrides: str) -> dict:

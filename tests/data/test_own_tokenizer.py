@@ -48,8 +48,8 @@ def chinese(tmp_path):
     (tmp_path / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
     vectors = "".join(f"{w} {' '.join(map(str, rng.normal(size=8)))}\n" for w in WORDS)
     (tmp_path / "zh.vec").write_text(f"{len(WORDS)} 8\n{vectors}", "utf-8")
-    places = [f"data.path={tmp_path}/zh.csv", f"data.glove.path={tmp_path}/zh.vec"]
-    own = ["data.glove.dim=null", "+data.tokenizer._target_=zhcut.cut"]
+    places = [f"data.path={tmp_path}/zh.csv", f"data.vectors.path={tmp_path}/zh.vec"]
+    own = ["data.vectors.dim=null", "+data.tokenizer._target_=zhcut.cut"]
     return [*places, *own, f"data.cache_dir={tmp_path}/c"]
 
 

@@ -29,7 +29,9 @@ def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
     settings, small, tmp_path, caplog
 ):
     words = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={chinese_reviews(tmp_path)}"]
-    with pytest.raises(UserError, match=r"0\.0% of the words .*data\.glove\.path.*data\.tokenizer"):
+    with pytest.raises(
+        UserError, match=r"0\.0% of the words .*data\.vectors\.path.*data\.tokenizer"
+    ):
         fit(settings(*words), tmp_path / "refused")
     assert not (tmp_path / "refused" / "config.yaml").exists()
     fit(settings(*words, "data.min_known=0"), tmp_path / "meant")

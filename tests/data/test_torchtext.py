@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 
-from imdbattn.data.glove import load_glove
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature_of_rules
 from tests.texts import WORDS, any_text, nasty_text, split
+from tests.world import load
 
 try:
     import torchtext
@@ -103,8 +103,8 @@ def test_the_signature_contains_the_version_of_torchtext():
 
 
 def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):
-    glove = load_glove("torchtext", dim=50, cache_dir=str(cache_dir))
-    assert glove.words == packaged_words()
-    assert not glove.vectors[:FIRST_WORD].any()
-    assert np.array_equal(glove.vectors[FIRST_WORD:], vectors)
-    assert glove.fingerprint == load_glove("wheel", cache_dir=str(cache_dir)).fingerprint
+    found = load(cache_dir, source="torchtext", dim=50)
+    assert found.words == packaged_words()
+    assert not found.table_VD[:FIRST_WORD].any()
+    assert np.array_equal(found.table_VD[FIRST_WORD:], vectors)
+    assert found.fingerprint == load(cache_dir, source="wheel").fingerprint

@@ -73,7 +73,7 @@ def run(shell, folder, *words):
 @pytest.mark.slow
 def test_a_saved_data_set_trains(shell, folder):
     words = command("## Data sets of the hub and of `datasets`", "my_saved_dataset")
-    run(shell, folder, *words, *QUICK, "data.glove.path=english.vec", "data.min_known=0.1")
+    run(shell, folder, *words, *QUICK, "data.vectors.path=english.vec", "data.min_known=0.1")
 
 
 def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, folder):

@@ -228,7 +228,7 @@ def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small,
     (tmp_path / "run" / "metrics.json").unlink()
     before = OmegaConf.load(run.folder / "config.yaml")
     imdbattn.train(f"resume={run.folder}", "pictures=false")
-    named = ["data.batch_tokens=256", "data.glove.dim=10", "trainer.max_epochs=1"]
+    named = ["data.batch_tokens=256", "data.vectors.dim=10", "trainer.max_epochs=1"]
     named.append("trainer.min_steps=1")
     for config in (before, OmegaConf.load(run.folder / "config.yaml")):
         assert (config.overrides, config.variant) == (named, before.variant)

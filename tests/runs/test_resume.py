@@ -241,7 +241,10 @@ def refused(cfg: DictConfig, folder: Path, match: str) -> None:
 
 def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
     cfg, folder = stopped
-    for key, file in {"data.path": cfg.data.path, "data.glove.path": cfg.data.glove.path}.items():
+    for key, file in {
+        "data.path": cfg.data.path,
+        "data.vectors.path": cfg.data.vectors.path,
+    }.items():
         head, *lines = Path(file).read_text().splitlines(keepends=True)
         other = tmp_path / Path(file).name
         other.write_text("".join([head, *lines[2:], lines[0]]))

@@ -103,8 +103,12 @@ def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_p
     here, _ = label_texts(settings(f"run={folder}", config="predict"), [text])
     copy, vectors = tmp_path / "run", tmp_path / "elsewhere.txt"
     shutil.copytree(folder, copy)
-    shutil.copy(world / "glove.txt", vectors)
-    moved = [f"data.cache_dir={tmp_path}/cache", f"data.glove.path={vectors}", "data.glove.dim=10"]
+    shutil.copy(world / "vectors.txt", vectors)
+    moved = [
+        f"data.cache_dir={tmp_path}/cache",
+        f"data.vectors.path={vectors}",
+        "data.vectors.dim=10",
+    ]
     there, _ = label_texts(settings(f"run={copy}", *moved, config="predict"), [text])
     assert there[0].probability == here[0].probability
     assert there[0].output == here[0].output
@@ -112,10 +116,10 @@ def test_it_predicts_the_same_on_another_machine(trained, settings, world, tmp_p
 
 def test_other_vectors_are_refused(trained, settings, world, tmp_path):
     folder, _ = trained("mean")
-    lines = (world / "glove.txt").read_text().splitlines()
+    lines = (world / "vectors.txt").read_text().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
-    elsewhere = [f"data.glove.path={tmp_path}/other.txt", "data.glove.dim=10"]
-    with pytest.raises(UserError, match=r"trained with other vectors: .* data\.glove as in"):
+    elsewhere = [f"data.vectors.path={tmp_path}/other.txt", "data.vectors.dim=10"]
+    with pytest.raises(UserError, match=r"trained with other vectors: .* data\.vectors as in"):
         label_texts(settings(f"run={folder}", *elsewhere, config="predict"), ["good"])
 
 

@@ -44,7 +44,7 @@ def left_in(*folders: Path) -> dict[Path, int]:
     whole = {path.parent for path in found if path.name == "checksums.json"}
     kept = whole | {above for entry in whole for above in (entry.parent, entry.parents[1])}
     caches = [cache for folder in folders for cache in (folder, folder / "cache")]
-    kept |= {*caches} | {cache / kind for cache in caches for kind in ("glove", "tokens")}
+    kept |= {*caches} | {cache / kind for cache in caches for kind in ("vectors", "tokens")}
     listed = (path for path in found if path not in kept and path.parent not in whole)
     sizes = {path: path.stat().st_size if path.is_file() else -1 for path in listed}
     return {path: size for path, size in sizes.items() if size or path.suffix != ".lock"}
@@ -96,8 +96,8 @@ def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
 
 HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
     "misspelt deep down": (
-        typed("data.glove.pth=x"),
-        r"no setting data\.glove\.pth; the nearest is data\.glove\.path",
+        typed("data.vectors.pth=x"),
+        r"no setting data\.vectors\.pth; the nearest is data\.vectors\.path",
     ),
     "a variable that is not set": (
         typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),

@@ -13,7 +13,6 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import imdbattn
-from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.report.comparison_page import report_of
@@ -27,6 +26,7 @@ from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.commands import label_texts
 from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithfulness
+from tests.world import load
 
 
 @pytest.fixture
@@ -137,12 +137,12 @@ def test_an_interpolation_in_a_run_folder_is_refused_by_whatever_reads_it(
 def test_a_name_in_an_archive_is_not_used_as_a_path(world, tmp_path):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
-    with zipfile.ZipFile(inner / "glove.zip", "w") as archive:
-        archive.write(world / "glove.txt", "../../outside.10d.txt")
-    glove = load_glove(path=str(inner / "glove.zip"), dim=10, cache_dir=str(inner / "cache"))
-    assert glove.words[0] == "the"
+    with zipfile.ZipFile(inner / "vectors.zip", "w") as archive:
+        archive.write(world / "vectors.txt", "../../outside.10d.txt")
+    vectors = load(inner / "cache", path=str(inner / "vectors.zip"), dim=10)
+    assert vectors.words[0] == "the"
     assert not [path for path in tmp_path.rglob("*") if "outside" in path.name]
-    assert {path.name for path in inner.iterdir()} == {"glove.zip", "cache"}
+    assert {path.name for path in inner.iterdir()} == {"vectors.zip", "cache"}
 
 
 @pytest.mark.parametrize("group", [*TRUSTED, "data", "anything"])

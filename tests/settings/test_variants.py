@@ -21,7 +21,7 @@ HARDWARE = (
 AVERAGED = ("seed", "data.fold")
 # Their values are places; a comparison reads the fingerprints of what was found there, and the
 # number of epochs. See test_compare.py.
-COMPARED = ("init", "data.path", "data.source", "data.glove.path", "data.glove.source")
+COMPARED = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 COMPARED += ("trainer.max_epochs",)
 
 COMMANDS = {

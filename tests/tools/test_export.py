@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import imdbattn
-from imdbattn.data import corpus, glove
+from imdbattn.data import corpus, word_vectors
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
@@ -82,17 +82,17 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     predictor, run = model(rung)
     train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
-    known = {predictor.glove.words[number - FIRST_WORD] for number in ids}
+    known = {predictor.vectors.words[number - FIRST_WORD] for number in ids}
     facts = write_export(predictor, tmp_path / "m", run, precision="float32")
     again = read_export(tmp_path / "m")
-    assert set(again.glove.words) == known
+    assert set(again.vectors.words) == known
     assert (facts["words"], facts["of_words"]) == (len(known), 100)
     assert facts["words"] < 100
     texts = [" ".join((*FILLER, *GOOD[number:], *BAD)) for number in range(4)]
     assert known >= set(" ".join(texts).split())
     pairs = zip(again.label(texts), predictor.label(texts), strict=True)
     assert all(one.probability == other.probability for one, other in pairs)
-    (dropped, *_) = set(predictor.glove.words) - known
+    (dropped, *_) = set(predictor.vectors.words) - known
     assert again.tokenizer.encode([dropped]).ids.tolist() == [1]
 
 
@@ -124,7 +124,7 @@ def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     write_export(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
     data = predictor.settings.data
-    places = [str(run), str(run.parent), data.path, data.glove.path, predictor.settings.init]
+    places = [str(run), str(run.parent), data.path, data.vectors.path, predictor.settings.init]
     assert not [place for place in places if place in text]
     assert '"path": "reviews.csv"' in text
 
@@ -152,7 +152,7 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monke
     monkeypatch.setattr(importlib.util, "find_spec", find)
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
     monkeypatch.setenv("IMDBATTN_CACHE", "/proc/nowhere")  # where nothing can be read or written
-    for module in (glove, corpus):
+    for module in (word_vectors, corpus):
         monkeypatch.setattr(module, "build_once", lambda *_: pytest.fail("the cache is used"))
     again = imdbattn.load(moved)
     assert again.predict(TEXTS).labels.tolist() == [label for label, _ in results(predictor)]
@@ -272,7 +272,7 @@ def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(trained, t
         assert model.save_pretrained(tmp_path / "m") is None
     again = imdbattn.Model.from_pretrained(tmp_path / "m")
     assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
-    assert again.export(tmp_path / "copy")["words"] == len(again.predictor.glove.words)
+    assert again.export(tmp_path / "copy")["words"] == len(again.predictor.vectors.words)
 
 
 @pytest.mark.slow
@@ -293,9 +293,8 @@ def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(
 
 def random_predictor(settings, rung: str) -> ReviewPredictor:
     """The rung with random weights and vectors."""
-    cfg, glove = settings(f"model={rung}"), nets.vectors()
-    vars(glove)["words"] = [f"word{number}" for number in range(nets.WORDS)]
-    return ReviewPredictor(cfg, nets.net(settings, rung), nets.metadata(), glove)
+    cfg, net = settings(f"model={rung}"), nets.net(settings, rung)
+    return ReviewPredictor(cfg, net, nets.metadata(), nets.vectors())
 
 
 def compare(predictor, graph, tolerance: float) -> None:

@@ -96,14 +96,14 @@ class MaskedWordModule(Learner):
     def new(
         cls, settings: MaskedWordSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
     ) -> Self:
-        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.glove.vectors))
+        counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.vectors.table_VD))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
         tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
         model = settings.model.model_copy(update={"phrases": None})  # they need labels
-        encoder: Any = build_classifier(model, corpus.glove, 2, tuned_R)
-        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.glove.vectors))
-        return cls(net, settings, {"vectors": corpus.glove.fingerprint})
+        encoder: Any = build_classifier(model, corpus.vectors, 2, tuned_R)
+        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.vectors.table_VD))
+        return cls(net, settings, {"vectors": corpus.vectors.fingerprint})
 
     def predict(
         self,

@@ -181,9 +181,9 @@ class ReviewClassifier(Learner):
 
             phrases, ratios_MF = phrases_of_training(settings.model.phrases, corpus)
         net = build_classifier(
-            settings.model, corpus.glove, len(corpus.label_names), tuned_R, phrases
+            settings.model, corpus.vectors, len(corpus.label_names), tuned_R, phrases
         )
-        metadata = {"vectors": corpus.glove.fingerprint, "labels": corpus.label_names}
+        metadata = {"vectors": corpus.vectors.fingerprint, "labels": corpus.label_names}
         module = cls(
             net,
             settings,
@@ -273,7 +273,7 @@ class ReviewClassifier(Learner):
         """Explains a short review."""
         from imdbattn.tasks.reviews.predictor import ReviewPredictor  # not without pictures
 
-        predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.glove)
+        predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.vectors)
         return predictor.explain(data.short_review("test" if self.settings.test else "validation"))
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:

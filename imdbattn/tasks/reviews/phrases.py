@@ -26,7 +26,7 @@ def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple
     if targets_NC is None:
         targets_NC = F.one_hot(train.labels, len(corpus.label_names))
     folds_N = training_folds(corpus, settings.folds)
-    return phrases_of(settings, train, folds_N, targets_NC, len(corpus.glove.vectors))
+    return phrases_of(settings, train, folds_N, targets_NC, len(corpus.vectors.table_VD))
 
 
 def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:

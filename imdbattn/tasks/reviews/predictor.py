@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from imdbattn.data.corpus import ReviewCorpus, load_vectors, prepare_reviews, tokenizer_of
-from imdbattn.data.glove import WordVectors
+from imdbattn.data.corpus import ReviewCorpus, prepare_reviews, tokenizer_of
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import (
     Batch,
@@ -24,6 +23,7 @@ from imdbattn.data.ragged import (
     with_tensors,
 )
 from imdbattn.data.tokens import AnyTokenizer, Word
+from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
@@ -49,16 +49,17 @@ class ReviewPredictor(Predictor):
     settings: ReviewSettings
 
     def __init__(
-        self, settings: ReviewSettings, net: nn.Module, metadata: Metadata, glove: WordVectors
+        self, settings: ReviewSettings, net: nn.Module, metadata: Metadata, vectors: WordVectors
     ):
         super().__init__(settings, net, metadata)
-        self.glove, self.batch_options = glove, batch_options(settings.data)
+        self.vectors, self.batch_options = vectors, batch_options(settings.data)
 
     @classmethod
-    def load(cls, settings: Any, trained: SavedNet, glove: WordVectors | None = None) -> Self:
-        """Returns the model of a checkpoint. glove: its vectors, if they have been read already."""
-        glove, (weights, metadata) = glove or load_vectors(settings.data), trained
-        check_same("the checkpoint", metadata, {"vectors": glove.fingerprint})
+    def load(cls, settings: Any, trained: SavedNet, vectors: WordVectors | None = None) -> Self:
+        """Returns the model of a checkpoint. vectors: its vectors, if already loaded."""
+        weights, metadata = trained
+        vectors = vectors or load_vectors(settings.data.vectors, settings.data.cache_dir)
+        check_same("the checkpoint", metadata, {"vectors": vectors.fingerprint})
         phrases = None
         if settings.model.phrases:
             from imdbattn.nn.beyond.context import Phrases
@@ -67,12 +68,12 @@ class ReviewPredictor(Predictor):
                 weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
             )
             phrases = Phrases(
-                keys_P, log_counts_PC.float(), len(glove.vectors), settings.model.phrases.longest
+                keys_P, log_counts_PC.float(), len(vectors.table_VD), settings.model.phrases.longest
             )
         tuned_R = trained_words(weights, "embedding")
-        net = build_classifier(settings.model, glove, len(metadata["labels"]), tuned_R, phrases)
+        net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
-        return cls(settings, net, metadata, glove)
+        return cls(settings, net, metadata, vectors)
 
     @classmethod
     def mean_of(cls, members: "Mapping[str, ReviewPredictor]") -> "MeanPredictor":
@@ -92,7 +93,7 @@ class ReviewPredictor(Predictor):
         names = data.label_names or labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
-        corpus = prepare_reviews(data, keep_splits, self.glove)
+        corpus = prepare_reviews(data, keep_splits, self.vectors)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
@@ -104,7 +105,7 @@ class ReviewPredictor(Predictor):
 
     @cached_property
     def tokenizer(self) -> AnyTokenizer:
-        return tokenizer_of(self.settings.data.tokenizer, self.glove.words)
+        return tokenizer_of(self.settings.data.tokenizer, self.vectors.words)
 
     def predict(
         self, texts: Sequence[str], options: Predict, first: int = 0
@@ -231,7 +232,7 @@ class MeanPredictor(ReviewPredictor):
 
     def __init__(self, members: Sequence[ReviewPredictor]):
         first = members[0]
-        super().__init__(first.settings, first.net, first.metadata, first.glove)
+        super().__init__(first.settings, first.net, first.metadata, first.vectors)
         self.members = members
 
     def classify(self, texts: Sequence[str]) -> Tensor:

@@ -87,7 +87,7 @@ def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
     them. If the training reviews of a model are not available, the first rows of the vectors are
     kept, which are ordered by frequency.
     """
-    rows = len(models[0].predictor.glove.vectors)
+    rows = len(models[0].predictor.vectors.table_VD)
     total_V = torch.zeros(rows, dtype=torch.int64)
     for model in models:
         counts_V = training_counts(model.predictor, model.metrics)
@@ -167,8 +167,8 @@ def page_data(
             words_of[model.vectors] = chosen_words(same, words)
         small = reduced(model.predictor, words_of[model.vectors], precision)
         if len(vectors) < len(words_of):
-            table = pack.add(torch.tensor(small.glove.vectors), precision)
-            vectors.append({"words": "\n".join(small.glove.words), "table": table})
+            table = pack.add(torch.tensor(small.vectors.table_VD), precision)
+            vectors.append({"words": "\n".join(small.vectors.words), "table": table})
         all_reviews: list[dict[str, Any]] = []
         if model.run is not None and model.run.has("test"):
             all_reviews = test_reviews(model.run, model.run.predictions("test"))
@@ -226,8 +226,8 @@ def model_facts(
         "kind": "classifier",
         "accuracy_here": sum(right) / len(right) if right else None,
         "browsable": bool(reviews),
-        "words": len(small.glove.words),
-        "of_words": len(model.predictor.glove.words),
+        "words": len(small.vectors.words),
+        "of_words": len(model.predictor.vectors.words),
         "precision": precision,
         "labels": list(small.metadata["labels"]),
         "tokenizer": data.tokenizer,

