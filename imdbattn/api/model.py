@@ -243,15 +243,14 @@ class Model:
         Returns its size in bytes and facts about its models. Raises UserError for a model that a
         browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.
         """
-        from imdbattn.exports.folder import METRICS, is_export
-        from imdbattn.io.files import read_json
+        from imdbattn.folders.run import Run
         from imdbattn.report.finished_runs import read_run
         from imdbattn.tools.explore.onefile import PageModel, write_page
 
-        run = None if is_export(self.folder) else read_run(self.folder)
-        metrics = read_json(self.folder / METRICS, "finish the run") if run is None else run.metrics
+        opened = Run(self.folder)
+        run = None if opened.kind == "export" else read_run(self.folder)
         predictor = cast(ReviewPredictor, self.predictor)  # PageModel checks it
-        model = PageModel(predictor.settings.model.name, predictor, metrics, run)
+        model = PageModel(predictor.settings.model.name, predictor, opened.metrics, run)
         return write_page([model], Path(out), **options)
 
     def push_to_hub(

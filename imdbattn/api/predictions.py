@@ -67,26 +67,17 @@ class Predictions(Sequence[Prediction]):
         """The probabilities (N, C), in the order of `classes`; (N, 1) of an encoder-decoder."""
         if not self.classes:
             return np.array([item.probability for item in self], dtype=float)[:, None]
-        columns = [self._probabilities_of(name) for name in self.classes]
-        return np.array(columns, dtype=float).reshape(len(self.classes), len(self)).T
-
-    def _probabilities_of(self, name: str) -> list[float]:
-        """Returns the probability of one class for each text."""
-        return [item.probabilities[name] for item in self]
+        rows = [list(item.probabilities.values()) for item in self]
+        return np.array(rows, dtype=float).reshape(len(self), len(self.classes))
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table of the texts: text, label, probability, and that of each class."""
+        """Returns a table with the columns that imdbattn.predict writes, after the text."""
         import pandas as pd
 
-        columns: dict[str, list[str] | list[float]] = {
-            # without lone surrogates
-            "text": [item.text.encode("utf-8", "replace").decode() for item in self],
-            "label": [item.label for item in self],
-            "probability": [item.probability for item in self],
-        }
-        for name in self.classes:
-            columns[f"probability of {name}"] = self._probabilities_of(name)
-        return pd.DataFrame(columns)
+        # without lone surrogates
+        texts = [item.text.encode("utf-8", "replace").decode() for item in self]
+        rows = [item.columns() for item in self]
+        return pd.DataFrame([{"text": text, **row} for text, row in zip(texts, rows, strict=True)])
 
     def __repr__(self) -> str:
         more = [f"and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
@@ -125,7 +116,7 @@ class Explanation:
         """The W words that were read; the S source symbols of an encoder-decoder."""
         prediction = self.prediction
         if isinstance(prediction, Classification):
-            return [self.text[start:end] for start, end, _ in prediction.words]
+            return [prediction.text[start:end] for start, end, _ in prediction.words]
         assert isinstance(prediction, Translation)
         return prediction.source
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
@@ -44,11 +44,14 @@ class TrainedRun:
 
         return load(self.folder, trust=self.trust)
 
+    def _shown(self) -> Metrics:
+        return Metrics(self.metrics | {"folder": os.path.relpath(self.folder)})
+
     def __repr__(self) -> str:
-        return repr(Metrics(self.metrics | {"folder": os.path.relpath(self.folder)}))
+        return repr(self._shown())
 
     def _repr_html_(self) -> str:
-        return Metrics(self.metrics | {"folder": os.path.relpath(self.folder)})._repr_html_()
+        return self._shown()._repr_html_()
 
 
 def train(
@@ -75,7 +78,10 @@ def train(
     1
     >>> predictions = run.model.predict("A film to love.")
     """
-    cfg = compose(overrides, config)
+    cfg = composed("train", overrides, QUOTED)  # with `hydra`, which names the run folder
+    if config is not None:
+        own = {name: config[name] for name in config if name != "hydra"}
+        cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
     settings = resolved_dict(cfg)
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
@@ -96,30 +102,20 @@ def train(
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import Stopped
 
-    with log_to_stdout(), preserved_torch_settings():
-        try:
-            metrics = fit(valid, run_folder, resume=resumed is not None)
-        except Stopped as stopped:
-            end = stopped
-        else:
-            log_results(valid, metrics, run_folder)
-            packages = {package for *_, package in untrusted(valid.dump())}
-            return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
-        finally:
-            if fresh and run_folder.exists():
-                remove_empty(run_folder, "train.log")
-    if end.number != signal.SIGINT:
-        signal.raise_signal(end.number)  # for the program's own handler, which usually ends it
-    raise KeyboardInterrupt(end.line)
-
-
-def compose(overrides: tuple[str, ...], config: Mapping[str, object] | None) -> DictConfig:
-    """Returns the config with `hydra`, which names the run folder. Raises UserError."""
-    cfg = composed("train", overrides, QUOTED)
-    if config is None:
-        return cfg
-    own = {name: config[name] for name in config if name != "hydra"}
-    return OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
+    try:
+        with log_to_stdout(), preserved_torch_settings():
+            try:
+                metrics = fit(valid, run_folder, resume=resumed is not None)
+                log_results(valid, metrics, run_folder)
+            finally:
+                if fresh and run_folder.exists():
+                    remove_empty(run_folder, "train.log")
+    except Stopped as stopped:
+        if stopped.number != signal.SIGINT:
+            signal.raise_signal(stopped.number)  # for the program's own handler
+        raise KeyboardInterrupt(stopped.line) from None
+    packages = {package for *_, package in untrusted(valid.dump())}
+    return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
 
 
 @contextmanager

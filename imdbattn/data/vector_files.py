@@ -5,7 +5,9 @@
     vectors.bin   word2vec's binary form: such a line; then each word, a space, and its float32
                   (Mikolov et al., https://code.google.com/archive/p/word2vec)
 
-Each may be compressed as .gz, .bz2 or .xz, or be in a .zip. Shapes: V words, D numbers per word.
+Each may be compressed as .gz, .bz2 or .xz, or be in a .zip.
+
+Shape suffixes: W words, D numbers per word.
 """
 
 import io
@@ -14,10 +16,9 @@ import re
 import ssl
 import zipfile
 from array import array
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, takewhile
 from pathlib import Path, PurePath
 from typing import BinaryIO, cast
 
@@ -27,12 +28,11 @@ from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import acquired, sha256_of
 
-Table = tuple[list[str], np.ndarray]  # V words, and their vectors (V, D)
+Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
 NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
 MARK = b"\xef\xbb\xbf"  # a byte order mark
-COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # V and D, as word2vec writes them
-LOOKED_AT = 100  # lines from which D is inferred
+COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # W and D, as word2vec writes them
 
 ZIP = "glove.6B.zip"  # 862 MB, all dimensions
 # as in JuliaText/Embeddings.jl
@@ -50,20 +50,20 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     finite.
     """
     with wrapping_errors(path), opened(path, dim) as (suffix, stream):
-        words, vectors_VD = (read_binary if suffix == ".bin" else read_text)(stream)
+        words, vectors_WD = (read_binary if suffix == ".bin" else read_text)(stream)
         first: dict[str, int] = {}
         for number, word in enumerate(words, 1):
             if (other := first.setdefault(word, number)) != number:
                 raise ValueError(f"word {number}, {word!r}, is word {other}, too: remove one")
-        finite_V = np.isfinite(vectors_VD).all(1)
-        if not finite_V.all():
-            place = int(finite_V.argmin())
+        finite_W = np.isfinite(vectors_WD).all(1)
+        if not finite_W.all():
+            place = int(finite_W.argmin())
             raise ValueError(f"word {place + 1}, {words[place]!r}, has a number that is not finite")
-        if dim not in (None, vectors_VD.shape[1]):
+        if dim not in (None, vectors_WD.shape[1]):
             raise ValueError(
-                f"it has {vectors_VD.shape[1]} dimensions: omit data.vectors.dim={dim}"
+                f"it has {vectors_WD.shape[1]} dimensions: omit data.vectors.dim={dim}"
             )
-        return words, vectors_VD
+        return words, vectors_WD
 
 
 @contextmanager
@@ -127,15 +127,15 @@ def read_text(stream: BinaryIO) -> Table:
 
     Words may contain spaces, as in GloVe 840B: they are separated from their numbers from the
     right. Raises ValueError that names the line unless all are words with D numbers each, as many
-    as the first line announces.
+    as the first line announces. Blank lines are skipped.
     """
     first = stream.readline().removeprefix(MARK)
     counts = COUNTS.fullmatch(first)
-    first_lines = [*([] if counts else [first]), *islice(stream, LOOKED_AT)]
-    width = int(counts[2]) if counts else width_of(first_lines)
+    width = int(counts[2]) if counts else width_of(first)
     words, numbers = [], array("f")
-    lines = chain(first_lines, stream)
-    for number, line in enumerate(lines, 2 if counts else 1):
+    for number, line in enumerate(stream if counts else chain([first], stream), 2 if counts else 1):
+        if not line.strip():
+            continue
         word, *row = line.rstrip(b" \r\n").rsplit(b" ", width)  # fastText writes a blank at the end
         try:
             numbers.extend(map(float, row))
@@ -144,8 +144,6 @@ def read_text(stream: BinaryIO) -> Table:
                 raise ValueError
             words.append(word.decode())
         except ValueError as error:
-            if not line.strip() and not any(map(bytes.strip, lines)):
-                break  # blank lines at the end
             raise ValueError(
                 f"line {number} is not a word and {width} numbers, separated by single spaces; it"
                 f" starts with {ascii(line[:60])[1:]}"
@@ -158,19 +156,13 @@ def read_text(stream: BinaryIO) -> Table:
     return words, np.frombuffer(numbers, np.float32).reshape(-1, width)
 
 
-def width_of(lines: list[bytes]) -> int:
-    """Returns D, from the numbers at the ends of the first lines; words may end in numbers, too."""
-    counts: Counter[int] = Counter()
-    for line in lines:
-        fields = line.rstrip(b" \r\n").split(b" ")
-        numbers = 0
-        while numbers < len(fields) - 1 and is_number(fields[-1 - numbers]):
-            numbers += 1
-        counts[numbers] += 1
-    ((width, _),) = counts.most_common(1)
+def width_of(line: bytes) -> int:
+    """Returns D, the number of numbers after the word at the beginning of a line."""
+    _, *fields = line.rstrip(b" \r\n").split(b" ")
+    width = sum(1 for _ in takewhile(is_number, reversed(fields)))
     if width == 0:
         raise ValueError(
-            "it has no vectors: its lines do not end in numbers that single spaces separate;"
+            "it has no vectors: its first line does not end in numbers that single spaces separate;"
             " word2vec's binary form must be named .bin"
         )
     return width

@@ -9,7 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +22,19 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
-from imdbattn.errors import UserError
-from imdbattn.exports.vectors import VECTORS, ExportFacts, build, choose_vectors
+from imdbattn.errors import UserError, wrapping_errors
+from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import RESULTS, write_json
-from imdbattn.io.files import SavedNet, expanded, read_json, sha256_of, writing_into
+from imdbattn.io.files import (
+    CHECKSUMS,
+    SavedNet,
+    check_checksums,
+    expanded,
+    read_json,
+    write_checksums,
+    writing_into,
+)
 from imdbattn.report.pages import plain, render
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -38,7 +46,6 @@ WEIGHTS = "model.safetensors"
 WORDS = "tokenizer.json"
 METRICS = "metrics.json"
 CARD = "README.md"
-CHECKSUMS = "checksums.json"
 PROGRAM = "model.pt2"
 ONNX = "model.onnx"
 # what `read_export` needs; a graph is for other programs
@@ -81,7 +88,7 @@ def write_export(
     check_out(out)
     metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: ExportFacts = {}
-    if is_export(run_folder):
+    if Run(run_folder).kind == "export":
         facts = read_config(run_folder)["export"]
         if vectors == "all" and facts.get("vectors") == "training":
             raise UserError(
@@ -108,21 +115,17 @@ def write_export(
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, predictor, facts)
-        sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-        write_json(folder / CHECKSUMS, sums)
+        write_checksums(folder)
         (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
 
 def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
     """Writes the weights, and the vectors in their precision."""
-    net = predictor.net
-    tensors = {}
-    for name, weight in net.state_dict().items():
-        tensors[name] = weight.detach().cpu().contiguous()
+    tensors = predictor.net.state_dict()
     if facts:
-        dtype = torch.float16 if facts.get("precision") == "float16" else torch.float32
-        tensors[VECTORS] = net.embedding.vectors_VD.to(dtype).contiguous()
+        tensors[VECTORS] = predictor.net.embedding.vectors_VD.to(getattr(torch, facts["precision"]))
+    tensors = {name: weight.cpu().contiguous() for name, weight in tensors.items()}
     safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
@@ -131,7 +134,7 @@ def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None
     config = {
         "model_type": KIND,
         "format": FORMAT,
-        "version": import_module("imdbattn").__version__,  # an import of its API would be a cycle
+        "version": version("imdbattn"),
         "settings": portable(predictor.settings.dump()),
         "metadata": dict(predictor.metadata),
         "export": facts,
@@ -144,7 +147,10 @@ def check_out(out: Path) -> None:
     if not out.exists():
         return
     files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
-    if is_export(out) and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND:
+    if (
+        Run(out).kind == "export"
+        and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND
+    ):
         files -= {*FILES, PROGRAM, ONNX, *RESULTS}
     if files:
         raise UserError(
@@ -241,11 +247,6 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
 # --- reading --------------------------------------------------------------------------------------
 
 
-def is_export(folder: Path | str) -> bool:
-    """Returns whether a folder is an exported model rather than a run folder."""
-    return Run(folder).kind == "export"
-
-
 def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Predictor:
     """Reads the Predictor of an exported folder.
 
@@ -263,7 +264,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
-    return build(settings, folder / WEIGHTS, tensors, metadata, vectors_VD, words)
+    return with_table(settings, SavedNet(tensors, metadata), words, vectors_VD)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -271,10 +272,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises UserError if a file has changed, or the folder is of another version.
     """
-    config = read_json(folder / EXPORTED, REMEDY)
-    sums = read_json(folder / CHECKSUMS, REMEDY)
-    changed = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
-    if changed or config.get("format") != FORMAT:
-        reason = f"changed: {', '.join(changed)}" if changed else f"its format is not {FORMAT}"
-        raise UserError(f"{folder} is damaged or of another version ({reason}): {REMEDY}")
+    with wrapping_errors(f"{folder} is damaged or of another version", REMEDY):
+        check_checksums(folder)
+        config = read_json(folder / EXPORTED)
+        if config["format"] != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
     return config

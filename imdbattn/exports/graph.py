@@ -16,13 +16,13 @@ from torch.export import Dim, ExportedProgram
 from imdbattn.data.phrases import PhraseBatch, with_words_before
 from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Batch, ragged
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 # reviews and positions of the batches that are compared
 CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))
-LOGIT_TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # of logits
 
 
 class Graph(nn.Module):
@@ -133,14 +133,10 @@ def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
 def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: str) -> None:
     """Raises UserError if a graph computes other logits than the net for some random reviews."""
     longest = predictor.settings.data.max_tokens or 8192
+    name = f"model={predictor.settings.model.name}: the graph of {what}"
     for seed, (reviews, positions) in enumerate(CHECKED):
         inputs = example(predictor, reviews, min(positions, longest), seed)
-        with torch.no_grad():
-            expected_BC = Graph(predictor.net)(*inputs)
-            logits_BC = graph(*inputs)
-        if not torch.allclose(logits_BC, expected_BC, atol=LOGIT_TOLERANCE, rtol=LOGIT_TOLERANCE):
-            error = (logits_BC - expected_BC).abs().max().item()
-            raise UserError(
-                f"model={predictor.settings.model.name}: the graph of {what} differs from the model"
-                f" by {error:.1g} for {reviews} reviews of {positions} words: export without it"
+        with torch.no_grad(), wrapping_errors(name, "export without it"):
+            torch.testing.assert_close(
+                graph(*inputs), Graph(predictor.net)(*inputs), atol=TOLERANCE, rtol=TOLERANCE
             )

@@ -118,23 +118,23 @@ def with_vectors(
 
     words_K: their ids, ascending; None for all.
     """
-    net = predictor.net
-    tensors = net.state_dict()
+    weights = predictor.net.state_dict()
     words = predictor.vectors.words
-    vectors_KD = net.embedding.vectors_VD
+    table_VD = table_KD = predictor.net.embedding.vectors_VD
     metadata = dict(predictor.metadata)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words = [words[row - FIRST_WORD] for row in words_K.tolist()]
-        vectors_KD = vectors_KD[rows_K]
-        if SLOTS in tensors:
-            tensors[SLOTS] = tensors[SLOTS][rows_K]
-        if PHRASES in tensors:
-            tensors[PHRASES] = renumbered(tensors[PHRASES], rows_K, len(net.embedding.vectors_VD))
-        # Ids of the cache are not those of these words.
+        table_KD = table_VD[rows_K]
+        if SLOTS in weights:
+            weights[SLOTS] = weights[SLOTS][rows_K]
+        if PHRASES in weights:
+            weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
+        # ids in the cache are not those of these words
         lines = "\n".join([metadata["vectors"], *words])
         metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    return build(predictor.settings, Path(), tensors, metadata, vectors_KD.to(dtype).float(), words)
+    trained = SavedNet(weights, metadata)
+    return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
 
 
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
@@ -153,22 +153,11 @@ def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
     return new_P
 
 
-def build(
-    settings: Any,
-    file: Path,
-    tensors: Mapping[str, Tensor],
-    metadata: Mapping[str, Any],
-    vectors_VD: Tensor,
-    words: list[str],
+def with_table(
+    settings: Any, trained: SavedNet, words: list[str], table_VD: Tensor
 ) -> ReviewPredictor:
-    """Returns a predictor from the weights of its net.
-
-    Args:
-        metadata: the metadata that a `Learner` stores in its checkpoint.
-        file: the file that messages name.
-    """
-    mean_D, std_D = tensors["embedding.shift_D"], 1 / tensors["embedding.scale_D"]
-    vectors = WordVectors(
-        words, vectors_VD.numpy(), mean_D.numpy(), std_D.numpy(), metadata["vectors"]
-    )
-    return ReviewPredictor.load(settings, SavedNet(tensors, metadata), vectors)
+    """Returns a trained model with a table of vectors that is in no cache."""
+    mean_D = trained.weights["embedding.shift_D"].numpy()
+    std_D = (1 / trained.weights["embedding.scale_D"]).numpy()
+    vectors = WordVectors(words, table_VD.numpy(), mean_D, std_D, trained.metadata["vectors"])
+    return ReviewPredictor.load(settings, trained, vectors)

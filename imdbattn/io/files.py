@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECKSUMS = "checksums.json"  # of the other files of a cache entry
+CHECKSUMS = "checksums.json"  # of other files in a folder: a cache entry, or an exported model
 # errors of a disk that is full or read-only
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 # of a file system, such as some network disks
@@ -146,12 +146,12 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
                 try:
                     temporary.mkdir()
                     build(temporary)
-                    sums = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
-                    (temporary / CHECKSUMS).write_text(json.dumps(sums))
+                    write_checksums(temporary)
                     temporary.rename(folder)
                 finally:
                     shutil.rmtree(temporary, ignore_errors=True)
-    check_checksums(folder)
+    with wrapping_errors("the cache is damaged", f"delete the folder {folder} and run again"):
+        check_checksums(folder)
     return folder
 
 
@@ -176,11 +176,16 @@ def check_sha256(file: Path, checksum: str) -> None:
         raise UserError(f"{file} has the wrong checksum")
 
 
+def write_checksums(folder: Path) -> None:
+    """Writes the checksums of the files that a folder has."""
+    sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    (folder / CHECKSUMS).write_text(json.dumps(sums))
+
+
 def check_checksums(folder: Path) -> None:
-    """Raises UserError if a file of a cache entry is missing or has changed."""
-    with wrapping_errors("the cache is damaged", f"delete the folder {folder} and run again"):
-        for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
-            check_sha256(folder / name, checksum)
+    """Raises an exception if a file that `write_checksums` has read is missing or has changed."""
+    for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
+        check_sha256(folder / name, checksum)
 
 
 def write_table(path: Path, columns: Mapping[str, object]) -> None:

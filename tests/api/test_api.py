@@ -97,7 +97,7 @@ def test_predictions_equal_those_of_the_command(model, settings):
         assert model.labels[row.argmax()] == one.label
     frame = found.to_frame()
     assert frame["label"].tolist() == found.labels.tolist()
-    assert frame["probability of pos"].tolist() == found.probabilities[:, 1].tolist()
+    assert frame["probability_pos"].tolist() == found.probabilities[:, 1].tolist()
     assert [*found[1:3]] == expected[1:3]
     assert len(found[1:3].probabilities) == 2
 

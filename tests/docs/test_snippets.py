@@ -47,13 +47,14 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     ):
         csv.writer(out).writerows([("review", "sentiment"), *list(csv.reader(file))[1:]])
     monkeypatch.chdir(tmp_path)
-    compose = training.compose
+    composed = training.composed
 
-    def small_compose(overrides, config):
-        whole = config is not None or any(word.startswith("resume=") for word in overrides)
-        return compose(overrides if whole else shrunk([*overrides], small, tmp_path), config)
+    def small_composed(command, overrides, paths):
+        whole = not overrides or any(word.startswith("resume=") for word in overrides)
+        words = overrides if whole else shrunk([*overrides], small, tmp_path)
+        return composed(command, words, paths)
 
-    monkeypatch.setattr(training, "compose", small_compose)
+    monkeypatch.setattr(training, "composed", small_composed)
     return tmp_path
 
 

@@ -21,9 +21,10 @@ from imdbattn.data import corpus, word_vectors
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
-from imdbattn.exports.folder import is_export, read_export, write_export
+from imdbattn.exports.folder import read_export, write_export
 from imdbattn.exports.graph import Graph, example, to_onnx, to_program
 from imdbattn.exports.vectors import with_vectors
+from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
@@ -194,7 +195,7 @@ def flip(file: Path) -> None:
 
 
 DAMAGE = {
-    "changed: model.safetensors": lambda folder: flip(folder / "model.safetensors"),
+    "model.safetensors has the wrong checksum": lambda folder: flip(folder / "model.safetensors"),
     "its format is not 1": lambda folder: edited(folder, lambda config: config.update(format=2)),
     "head.weight are not finite": lambda folder: nan(folder, "head.weight"),
 }
@@ -203,7 +204,7 @@ DAMAGE = {
 @pytest.mark.parametrize("message", DAMAGE)
 def test_a_damaged_export_is_refused(exported, settings, message):
     DAMAGE[message](exported)
-    assert is_export(exported)
+    assert Run(exported).kind == "export"
     with pytest.raises(UserError, match=message):
         load_predictor(settings(f"run={exported}", config="predict"))
 
