@@ -12,21 +12,20 @@ def main(cfg: DictConfig) -> None:
     """Prints what was written, and how many labels it changes."""
     from imdbattn.exports.settings import Export
 
-    settings = validated(cfg, Export)
+    options = validated(cfg, Export)
     with without_gc():
         from imdbattn.exports.folder import write_export
         from imdbattn.runs.apply import load_predictor
 
-    predictor, folder = load_predictor(settings)
-    options = settings.model_dump(include={"vectors", "precision", "graph", "onnx"})
-    facts = write_export(predictor, settings.out, folder, **options)
+    predictor, _ = load_predictor(options)
+    facts = write_export(predictor, options)
     if facts:
         print("vectors of {words:,} of {of_words:,} words, {precision}".format_map(facts))
         line = "{changed_labels} of {reviews} {split} reviews change their label"
         if facts["changed_labels"]:
             line += ", because other words are omitted; vectors=all keeps them"
         print(line.format_map(facts))
-    print(f"exported: {settings.out}")
+    print(f"exported: {options.out}")
 
 
 if __name__ == "__main__":

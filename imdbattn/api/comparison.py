@@ -2,17 +2,18 @@
 
 import base64
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
 from imdbattn.api.display import StrPath, html
 from imdbattn.io.files import expanded
 from imdbattn.report import content
-from imdbattn.report.comparison import TableCell, as_rows, compare_sets
+from imdbattn.report.comparison import as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.report.settings import compare_settings
@@ -41,17 +42,19 @@ class Comparison:
     @property
     def rungs(self) -> pd.DataFrame:
         """A row for each rung: accuracies as fractions, with deviations and the 95 % interval."""
-        rows = []
-        for comparison in self.contents:
-            rows += rows_of(comparison, comparison["rungs"])
-        return pd.DataFrame(rows).rename(columns={"label": "rung"})
+        return self._table("rungs").rename(columns={"label": "rung"})
 
     @property
     def pairs(self) -> pd.DataFrame:
         """A row for each compared pair: the difference, its 95 % interval, p, and the verdict."""
+        return self._table("pairs")
+
+    def _table(self, name: Literal["rungs", "pairs"]) -> pd.DataFrame:
+        """Returns the rows of all sets, with the name of the set."""
         rows = []
         for comparison in self.contents:
-            rows += rows_of(comparison, comparison["pairs"])
+            of_set = set_name(comparison, comparison["items"])
+            rows += [{"set": of_set, **row} for row in as_rows(comparison[name])]
         return pd.DataFrame(rows)
 
     def save(self, out: StrPath) -> Path:
@@ -77,14 +80,6 @@ class Comparison:
             image = base64.b64encode(png(shown[0].pictures[0].draw())).decode()
             parts.append(f'<img style="max-width: 40rem" src="data:image/png;base64,{image}">')
         return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
-
-
-def rows_of(
-    comparison: content.ComparedSet, entries: Sequence[Mapping[str, object]]
-) -> list[dict[str, TableCell]]:
-    """Returns the rows of a table, with the name of the set."""
-    name = set_name(comparison, comparison["items"])
-    return [{"set": name, **row} for row in as_rows(entries)]
 
 
 def compare(

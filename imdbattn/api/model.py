@@ -17,7 +17,7 @@ from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import FILES, write_export
-from imdbattn.exports.settings import Export
+from imdbattn.exports.settings import export_options
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.command_settings import Evaluate, Predict
@@ -57,7 +57,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
     >>> imdbattn.load("runs/latest").labels
     ['neg', 'pos']
     """
-    packages = list(trust) if isinstance(trust, Iterable) and not isinstance(trust, str) else trust
+    packages = trust if trust is None or isinstance(trust, str) else list(trust)
     changes = {"run": os.fsdecode(path), "trust": packages, "data": data}
     options = validate_as(Predict, overlay(defaults("predict"), changes))
     return Model(*load_predictor(options), options)
@@ -227,10 +227,8 @@ class Model:
         >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
         'pos'
         """
-        changes = {"run": str(self.folder), "out": os.fspath(out), "vectors": vectors, **options}
-        settings = validate_as(Export, overlay(defaults("export"), changes))
-        chosen = settings.model_dump(include={"vectors", *options})
-        return write_export(self.predictor, Path(out), self.folder, **chosen)
+        chosen = export_options(self.folder, out, vectors=vectors, **options)
+        return write_export(self.predictor, chosen)
 
     def page(self, out: StrPath, **options: Any) -> dict[str, Any]:
         """Writes one HTML file that shows and computes this model in any browser, without a server.

@@ -5,13 +5,12 @@ On request also model.pt2 and model.onnx.
 """
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import safetensors.torch
@@ -23,6 +22,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
+from imdbattn.exports.settings import Export
 from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import RESULTS, write_json
@@ -56,60 +56,42 @@ REMEDY = "export the model again, or copy its whole folder again"
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write_export(
-    predictor: Predictor,
-    out: Path | str,
-    run_folder: Path,
-    vectors: str = "training",
-    precision: str = "auto",
-    graph: bool = False,
-    onnx: bool = False,
-) -> ExportFacts:
-    """Writes a trained model into a folder, and returns facts about its vectors.
+def write_export(predictor: Predictor, options: Export) -> ExportFacts:
+    """Writes the model of the run or export `options.run` into the folder `options.out`, and
+    returns facts about its vectors.
 
-    Args:
-        predictor: the model.
-        out: the folder; an export in it is replaced.
-        run_folder: the run folder of the model. Its test reviews, or its validation reviews if it
-            has none, are labeled by the export and by the run.
-        vectors: "training" keeps the words of the training reviews, and reads others as <unk>;
-            "all" keeps all words.
-        precision: the precision of the vectors; "auto" is float16 if that changes no label of those
-            reviews, else float32.
-        graph: whether model.pt2 (torch.export) is written, too.
-        onnx: whether model.onnx is written, too.
-
-    With vectors="all" and precision="float32" all predictions are the run's own, bit for bit. An
-    export in `out` is replaced at the end, and is kept if anything fails. A model that was read
-    from an export keeps its vectors. Raises UserError for wrong input, or if `out` has any other
-    content.
+    The test reviews of the run, or its validation reviews if it has no others, are labeled by the
+    run and by the export. With vectors=all and precision=float32 all predictions are the run's own,
+    bit for bit. An export in `out` is replaced at the end, and is kept if anything fails. A model
+    that was read from an export keeps its vectors. Raises UserError for wrong input, or if `out`
+    has any other content.
     """
-    out = expanded(out).resolve()
+    run, out = Run(options.run), expanded(options.out).resolve()
     check_out(out)
-    metrics = read_json(run_folder / METRICS, "finish the run, imdbattn.train resume=...")
+    metrics = read_json(run.folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: ExportFacts = {}
-    if Run(run_folder).kind == "export":
-        facts = read_config(run_folder)["export"]
-        if vectors == "all" and facts.get("vectors") == "training":
+    if run.kind == "export":
+        facts = read_config(run.folder)["export"]
+        if options.vectors == "all" and facts.get("vectors") == "training":
             raise UserError(
-                f"{run_folder} has only the words of its training reviews: vectors=all needs"
+                f"{run.folder} has only the words of its training reviews: vectors=all needs"
                 " the run"
             )
     elif isinstance(predictor, ReviewPredictor):
-        predictor, facts = choose_vectors(predictor, run_folder, metrics, vectors, precision)
+        predictor, facts = choose_vectors(predictor, run.folder, metrics, options)
     with replacing(out) as folder:
         write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
             words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
             (folder / WORDS).write_text(words, "utf-8")
-        if graph or onnx:
+        if options.graph or options.onnx:
             # for which the others do not wait
             from imdbattn.exports.graph import to_onnx, to_program
 
             classifier = cast(ReviewPredictor, predictor)  # others, being recurrent, are refused
-            if graph:
+            if options.graph:
                 torch.export.save(to_program(classifier), folder / PROGRAM)
-            if onnx:
+            if options.onnx:
                 to_onnx(classifier, folder / ONNX)
         path = str(getattr(predictor.settings.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
@@ -147,10 +129,8 @@ def check_out(out: Path) -> None:
     if not out.exists():
         return
     files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
-    if (
-        Run(out).kind == "export"
-        and json.loads((out / EXPORTED).read_bytes()).get("model_type") == KIND
-    ):
+    config = out / EXPORTED
+    if config.is_file() and json.loads(config.read_bytes()).get("model_type") == KIND:
         files -= {*FILES, PROGRAM, ONNX, *RESULTS}
     if files:
         raise UserError(
@@ -162,20 +142,18 @@ def check_out(out: Path) -> None:
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
     """Yields a temporary folder that replaces `out` at the end, unless an exception is raised."""
-    new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
-    old = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.old")
-    with writing_into(out.parent):
+    prefix = f".{out.name}."
+    with writing_into(out.parent), TemporaryDirectory(dir=out.parent, prefix=prefix) as folder:
+        new, old = Path(folder, "new"), Path(folder, "old")
+        new.mkdir()
+        yield new
         try:
-            new.mkdir(parents=True)
-            yield new
             if out.exists():
                 out.rename(old)
             new.rename(out)
         finally:
             if old.exists() and not out.exists():
                 old.rename(out)
-            for folder in (new, old):
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
@@ -222,12 +200,11 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
         for split, key in scores.items()
     ]
-    name = settings.model.name
     header = ModelCardData(
         library_name=KIND,
         pipeline_tag=task,
-        tags=[KIND, name],
-        model_name=name,
+        tags=[KIND, settings.model.name],
+        model_name=settings.model.name,
         eval_results=results,
     ).to_yaml()
     values = {
@@ -237,9 +214,7 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         "scores": scores,
         "header": header,
         "labels": [plain(label) for label in predictor.metadata.get("labels", ())],
-        "dim": predictor.vectors.table_VD.shape[1]
-        if isinstance(predictor, ReviewPredictor)
-        else None,
+        "dim": predictor.net.embedding.width if facts else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)
 

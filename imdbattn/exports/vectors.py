@@ -18,6 +18,7 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
+from imdbattn.exports.settings import Export
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
 from imdbattn.settings.keys import FINGERPRINT
@@ -49,15 +50,11 @@ class ExportFacts(TypedDict, total=False):
 
 
 def choose_vectors(
-    predictor: ReviewPredictor,
-    run_folder: Path,
-    metrics: Mapping[str, Any],
-    vectors: str,
-    precision: str,
+    predictor: ReviewPredictor, run_folder: Path, metrics: Mapping[str, Any], options: Export
 ) -> tuple[ReviewPredictor, ExportFacts]:
-    """Returns the predictor with the vectors to export, and facts on them (see `write_export`)."""
+    """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
-    if vectors == "training":
+    if options.vectors == "training":
         words_K = trained_words(predictor.net.state_dict(), "embedding")
         if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
             words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
@@ -68,7 +65,7 @@ def choose_vectors(
     labels = before if words_K is None else labels_of(chosen, texts)
     facts: ExportFacts = {
         "vectors": "all" if words_K is None else "training",
-        "asked": vectors,
+        "asked": options.vectors,
         "words": len(chosen.vectors.words),
         "of_words": len(predictor.vectors.words),
         "precision": "float32",
@@ -76,7 +73,7 @@ def choose_vectors(
         "reviews": len(texts),
         "changed_labels": sum(map(ne, labels, before)),
     }
-    if precision == "auto":
+    if options.precision == "auto":
         half = with_vectors(chosen, dtype=torch.float16)
         if np.isfinite(half.vectors.table_VD).all() and labels_of(half, texts) == labels:
             facts["precision"] = "float16"

@@ -282,6 +282,7 @@ def send_changes(run: wandb.Run) -> None:
 def send_model(run: wandb.Run, folder: Path) -> None:
     """Uploads the exported best model of a run folder as an artifact."""
     from imdbattn.exports.folder import write_export
+    from imdbattn.exports.settings import export_options
     from imdbattn.folders.run import Run
     from imdbattn.tasks.task import settings_of
     from imdbattn.tasks.weights import predictor_of
@@ -289,7 +290,8 @@ def send_model(run: wandb.Run, folder: Path) -> None:
     opened = Run(folder, run.config.get("trust"))
     with TemporaryDirectory() as temporary:
         model = Path(temporary, "model")
-        write_export(predictor_of(settings_of(opened), opened.checkpoint), model, folder)
+        predictor = predictor_of(settings_of(opened), opened.checkpoint)
+        write_export(predictor, export_options(folder, model))
         artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
         artifact.add_dir(str(model))
         run.log_artifact(artifact)

@@ -23,7 +23,8 @@ from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
 from imdbattn.exports.folder import read_export, write_export
 from imdbattn.exports.graph import Graph, example, to_onnx, to_program
-from imdbattn.exports.vectors import with_vectors
+from imdbattn.exports.settings import export_options
+from imdbattn.exports.vectors import ExportFacts, with_vectors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
@@ -47,6 +48,11 @@ def model(trained, settings):
     )
 
 
+def write(predictor, out: Path, run: Path, **changes: object) -> ExportFacts:
+    """Writes the model of a run into a folder."""
+    return write_export(predictor, export_options(run, out, **changes))
+
+
 def results(predictor) -> list[tuple[str, float]]:
     return [(found.output, found.probability) for found in predictor.label(TEXTS)]
 
@@ -67,7 +73,7 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
     model, tmp_path, rung
 ):
     predictor, run = model(rung)
-    facts = write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    facts = write(predictor, tmp_path / "m", run, vectors="all", precision="float32")
     assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
     again = read_export(tmp_path / "m")
     assert results(again) == results(predictor)
@@ -84,7 +90,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
     known = {predictor.vectors.words[number - FIRST_WORD] for number in ids}
-    facts = write_export(predictor, tmp_path / "m", run, precision="float32")
+    facts = write(predictor, tmp_path / "m", run, precision="float32")
     again = read_export(tmp_path / "m")
     assert set(again.vectors.words) == known
     assert (facts["words"], facts["of_words"]) == (len(known), 100)
@@ -99,7 +105,7 @@ def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
 
 def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
     predictor, run = model("residual_pe")
-    assert write_export(predictor, tmp_path / "half", run)["precision"] == "float16"
+    assert write(predictor, tmp_path / "half", run)["precision"] == "float16"
     stored = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
     halved = {name for name, tensor in stored.items() if tensor.dtype == torch.float16}
     assert halved == {"embedding.vectors_VD"}
@@ -112,7 +118,7 @@ def test_vectors_are_float16_only_if_no_label_changes(model, tmp_path):
             for p in (predictor, half)
         ]
         net.head.bias[1] -= sum(margins) / 2
-    assert write_export(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
+    assert write(predictor, tmp_path / "full", run, vectors="all")["precision"] == "float32"
     stored = safetensors.torch.load_file(tmp_path / "full" / "model.safetensors")
     assert stored["embedding.vectors_VD"].dtype == torch.float32
 
@@ -122,7 +128,7 @@ def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
     predictor.settings = changed(
         predictor.settings, {"init": str(tmp_path / "runs" / "masked_words")}
     )
-    write_export(predictor, tmp_path / "m", run)
+    write(predictor, tmp_path / "m", run)
     text = "".join((tmp_path / "m" / name).read_text() for name in ("config.json", "README.md"))
     data = predictor.settings.data
     places = [str(run), str(run.parent), data.path, data.vectors.path, predictor.settings.init]
@@ -143,7 +149,7 @@ def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
 
 def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monkeypatch):
     predictor, run = model("tuned")
-    write_export(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    write(predictor, tmp_path / "m", run, vectors="all", precision="float32")
     moved, find_spec = shutil.move(tmp_path / "m", tmp_path / "moved"), importlib.util.find_spec
 
     def find(name, *package):
@@ -163,7 +169,7 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monke
 def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
     cfg = settings(f"run={folder_of('seq2seq_attention')}", config="predict")
     predictor, run = load_predictor(cfg)
-    assert write_export(predictor, tmp_path / "m", run) == {}
+    assert write(predictor, tmp_path / "m", run) == {}
     again, texts = read_export(tmp_path / "m"), ["ABC", "EDCBA"]
     one, other = (p.write(texts, beams=2) for p in (predictor, again))
     assert [(r.output, r.probability) for r in one] == [(r.output, r.probability) for r in other]
@@ -172,7 +178,7 @@ def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
 @pytest.fixture(scope="module")
 def whole(model, tmp_path_factory) -> Path:
     folder, (predictor, run) = tmp_path_factory.mktemp("export") / "m", model("tuned")
-    write_export(predictor, folder, run)
+    write(predictor, folder, run)
     return folder
 
 
@@ -223,7 +229,7 @@ def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
     predictor, run = model("mean")
     (tmp_path / "empty").mkdir()
     for _ in range(2):
-        write_export(predictor, tmp_path / "empty", run)
+        write(predictor, tmp_path / "empty", run)
         assert not (tmp_path / "empty" / "evaluations").exists()
         (tmp_path / "empty" / "evaluations").mkdir()  # as `evaluate run=<export>` does
     (tmp_path / "bert").mkdir()
@@ -234,15 +240,15 @@ def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
     before = contents(tmp_path)
     for name in ("bert", "file", "notes"):
         with pytest.raises(UserError, match=r"choose another folder"):
-            write_export(predictor, tmp_path / name, run)
+            write(predictor, tmp_path / name, run)
     with pytest.raises(UserError, match=r"choose another folder"):
-        write_export(predictor, run, run)
+        write(predictor, run, run)
     assert contents(tmp_path) == before
 
 
 def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     predictor, run = model("mean")
-    write_export(predictor, tmp_path / "m", run)
+    write(predictor, tmp_path / "m", run)
     before = contents(tmp_path)
 
     def fail(*_):
@@ -251,7 +257,7 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
     with monkeypatch.context() as full:
         full.setattr(export, "card", fail)
         with pytest.raises(UserError, match="cannot be written"):
-            write_export(predictor, tmp_path / "m", run)
+            write(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before
     renamed, rename = [], Path.rename
 
@@ -263,7 +269,7 @@ def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
 
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_export(predictor, tmp_path / "m", run)
+        write(predictor, tmp_path / "m", run)
     assert contents(tmp_path) == before
 
 
