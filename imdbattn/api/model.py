@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import FILES, write_export
 from imdbattn.exports.settings import export_options
+from imdbattn.exports.vectors import ExportFacts
+from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.command_settings import Evaluate, Predict
@@ -26,9 +28,6 @@ from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-
-if TYPE_CHECKING:
-    from imdbattn.exports.vectors import ExportFacts
 
 READS = threading.Lock()  # an explanation hooks the model, also for calls from other threads
 
@@ -210,7 +209,7 @@ class Model:
         with preserved_torch_settings():
             return Metrics(evaluate(options, predictor, self.folder, write=False))
 
-    def export(self, out: StrPath, vectors: str = "training", **options: object) -> "ExportFacts":
+    def export(self, out: StrPath, vectors: str = "training", **options: object) -> ExportFacts:
         """Writes a self-contained folder, which `load` and imdbattn.predict open. Returns facts
         about it.
 
@@ -241,7 +240,6 @@ class Model:
         Returns its size in bytes and facts about its models. Raises UserError for a model that a
         browser cannot compute: an encoder-decoder, phrases, a convolution, or a part of your own.
         """
-        from imdbattn.folders.run import Run
         from imdbattn.report.finished_runs import read_run
         from imdbattn.tools.explore.onefile import PageModel, write_page
 

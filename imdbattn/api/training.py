@@ -26,8 +26,6 @@ from imdbattn.settings.trust import untrusted
 if TYPE_CHECKING:
     from imdbattn.api.model import Model
 
-COMMAND = "python -m imdbattn.train"
-
 
 @dataclass(frozen=True, repr=False)
 class TrainedRun:
@@ -78,13 +76,13 @@ def train(
     1
     >>> predictions = run.model.predict("A film to love.")
     """
+    if config is not None and overrides:
+        raise UserError("give overrides or config=, not both")
     cfg = composed("train", overrides, QUOTED)  # with `hydra`, which names the run folder
     if config is not None:
         own = {name: config[name] for name in config if name != "hydra"}
         cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
     settings = resolved_dict(cfg)
-    if config is not None and overrides:
-        raise UserError("give overrides or config=, not both")
     if folder is not None and settings["resume"]:
         raise UserError("give resume= or folder=, not both")
     from imdbattn.launch.single import checked_settings, log_results, resumed_folder
@@ -95,7 +93,8 @@ def train(
     run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
-            f"train() trains one model in one process; for more: {COMMAND} {' '.join(overrides)}"
+            "train() trains one model in one process; for more: python -m imdbattn.train"
+            f" {' '.join(overrides)}"
         )
     fresh = not run_folder.exists()
     from imdbattn.runs.environment import preserved_torch_settings

@@ -63,8 +63,8 @@ class PageModel:
             raise UserError(f"{self.name}: {error}") from error
 
     @property
-    def vectors(self) -> str:
-        """The fingerprint of its word vectors."""
+    def vectors_fingerprint(self) -> str:
+        """The fingerprint of its vectors, which models with one table share."""
         return self.predictor.metadata["vectors"]
 
 
@@ -162,10 +162,11 @@ def page_data(
     vectors: list[dict[str, Any]] = []
     tests: dict[str, list[dict[str, Any]]] = {}  # fingerprint of a test set -> its reviews
     for model in models:
-        if model.vectors not in words_of:
-            same = [other for other in models if other.vectors == model.vectors]
-            words_of[model.vectors] = chosen_words(same, words)
-        small = reduced(model.predictor, words_of[model.vectors], precision)
+        key = model.vectors_fingerprint
+        if key not in words_of:
+            same = [other for other in models if other.vectors_fingerprint == key]
+            words_of[key] = chosen_words(same, words)
+        small = reduced(model.predictor, words_of[key], precision)
         if len(vectors) < len(words_of):
             table = pack.add(torch.tensor(small.vectors.table_VD), precision)
             vectors.append({"words": "\n".join(small.vectors.words), "table": table})
@@ -176,7 +177,7 @@ def page_data(
         step = max(1, len(all_reviews) // reviews) if reviews else 1
         tests.setdefault(fingerprint, all_reviews[::step][:reviews])
         about = model_facts(model, small, all_reviews, pack, precision)
-        about["vectors"] = list(words_of).index(model.vectors)
+        about["vectors"] = list(words_of).index(key)
         about["reviews"] = list(tests).index(fingerprint)
         about["id"] = new_id(model.name, [other["id"] for other in facts])
         facts.append(about)
