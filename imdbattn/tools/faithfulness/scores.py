@@ -3,7 +3,7 @@
 Each function takes a Classifier, a batch and the label of each review, and returns scores (B, T), 0
 on padding. Scores that are computed from attention weights have no sign. Scores of gradients and of
 leave one out are negative for words that count against the label. Zero vectors, with which
-gradients compare, are the mean of GloVe if it is standardized.
+gradients compare, are the mean of the words if vectors are standardized.
 
 Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H heads, Q queries, K
 keys: the T positions, after <cls> with ClsPooling; V width of the values; R reviews with one change
