@@ -208,6 +208,8 @@ class Learned(nn.Module):
 class Pooling(nn.Module):
     """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
+    has_query = True  # whether its weights depend on a query of its own
+
     def __init__(self, width: int):
         super().__init__()
 
@@ -225,6 +227,8 @@ def equal_weights(x_BTD: Tensor, mask: Mask) -> Tensor:
 class MeanPooling(Pooling):
     """The mean of the words."""
 
+    has_query = False
+
     def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         return equal_weights(x_BTD, mask)
 
@@ -236,6 +240,8 @@ class ClsPooling(Pooling):
     """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et
     al. 2019).
     """
+
+    has_query = False
 
     def __init__(self, width: int):
         super().__init__(width)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.scores import sequence_mask
 
 
@@ -50,11 +49,11 @@ def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
     """Returns the parts with attention of `net.layers`, named layer1, layer2 and so on, and
     `net.pooling`.
 
-    A pooling without a query of its own is omitted: its weights are always the same.
+    A pooling with `has_query = False` is omitted: its weights are always the same.
     """
     parts = {f"layer{n}": layer for n, layer in enumerate(getattr(net, "layers", ()), 1)}
     pooling = getattr(net, "pooling", None)
-    if pooling is not None and not isinstance(pooling, (MeanPooling, ClsPooling)):
+    if getattr(pooling, "has_query", pooling is not None):
         parts["pooling"] = pooling
     return {name: part for name, part in parts.items() if any(map(shows_weights, part.modules()))}
 

@@ -26,7 +26,7 @@ from imdbattn.folders.run_folder import (
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
 from imdbattn.runs.environment import environment, speed_up_cpu
-from imdbattn.runs.resume import ResumeCheckpoint, RunSignals
+from imdbattn.runs.resume import ResumeCheckpoint, RunSignals, restore_curve, saved_curve
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
@@ -82,20 +82,15 @@ def fit_locked(
     state = read_state(saved) if resume else None
     module = new_module(task, settings, corpus, state)
 
-    def begin(trainer: L.Trainer) -> None:
-        """Writes the first files, once Lightning has accepted the settings and the checkpoint."""
-        if trainer.is_global_zero:
-            machine = environment() | {"source_key": corpus.source_key}
-            begin_folder(folder, settings, machine, keep_training=state is not None)
-        trainer.loggers = tracker.start(folder, settings.dump(), resume)
-
     fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
-    saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, begin, signals)
+    beginning = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
+    saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)
     best = best_checkpoint(settings, saved.parent)
     # in the order in which Lightning calls them, except that it calls `best` last: a state is saved
     # before anything else happens in a step
-    callbacks = [saving, losses, throughput, best, *other_callbacks(settings, best, tracker)]
+    callbacks = [beginning, saving, losses, throughput, best]
+    callbacks += other_callbacks(settings, best, tracker)
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
@@ -104,7 +99,9 @@ def fit_locked(
         # Lightning converts after loading a checkpoint, which rounds
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
-        saving.end(trainer)
+        beginning.begin(trainer)  # if all steps were made before
+        signals.place = "after training"
+        signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)
         # The best weights are scored, or the last ones of a run without a validation.
         if best.best_model_path:
@@ -117,6 +114,45 @@ def fit_locked(
     finally:
         tracker.finish(failed)
     return metrics
+
+
+class BeginRun(L.Callback):
+    """Writes the first files of a run and starts its loggers, once Lightning has accepted the
+    settings and the checkpoint: nothing is written or deleted before.
+
+    resume: whether the run continues; from `state`, if it has saved one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: TrainingSettings,
+        source_key: str,
+        tracker: Tracker,
+        signals: RunSignals,
+        resume: bool,
+        state: Checkpoint | None,
+    ):
+        self.folder, self.settings, self.source_key = folder, settings, source_key
+        self.tracker, self.signals, self.resume = tracker, signals, resume
+        self.has_state, self.curve = state is not None, saved_curve(state)
+        self.begun = False
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.begin(trainer)
+
+    def begin(self, trainer: L.Trainer) -> None:
+        """Begins the run, unless it has begun already."""
+        if self.begun:
+            return
+        self.begun = True
+        if trainer.is_global_zero:
+            machine = environment() | {"source_key": self.source_key}
+            begin_folder(self.folder, self.settings, machine, keep_training=self.has_state)
+        trainer.loggers = self.tracker.start(self.folder, self.settings.dump(), self.resume)
+        self.signals.has_state = True
+        if self.curve and trainer.is_global_zero:
+            restore_curve(trainer.loggers[0], self.folder / "metrics.csv", self.curve)
 
 
 def prepare_process(settings: TrainingSettings) -> None:

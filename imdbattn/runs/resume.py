@@ -11,7 +11,7 @@ import io
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
+def saved_curve(state: Checkpoint | None) -> str:
+    """Returns the content of metrics.csv in the state of a run; "" if there is none."""
+    return state[STATE_KEY]["curve"] if state else ""
+
+
+def restore_curve(csv_logger: Any, file: Path, curve: str) -> None:
+    """Lets the logger of metrics.csv continue a learning curve."""
+    writer = csv_logger.experiment  # creating it removes the file
+    write_atomically(file, curve)
+    writer.metrics_keys = curve.splitlines()[0].split(",")
+
+
 class RunSignals(Signals):
     """The signals of a run. The line says where it was, whether its state is saved and how to
     continue.
@@ -92,12 +104,11 @@ class ResumeCheckpoint(L.Callback):
     """Saves before each epoch but the first, every `minutes` (or None) within one, at the end, and
     after a signal.
 
-    It must be the first callback: a resumed run repeats what the others do when an epoch begins.
+    It must be the first callback but BeginRun: a resumed run repeats what the others do when an
+    epoch begins.
     Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits and the vectors. begin: writes the run's first files and sets the
-    trainer's loggers. Called after Lightning has accepted all settings and the checkpoint; nothing
-    is written or deleted before.
+    fingerprints: of the splits and the vectors.
     """
 
     def __init__(
@@ -106,37 +117,20 @@ class ResumeCheckpoint(L.Callback):
         fingerprints: Mapping[str, str | None],
         losses: LossMonitor,
         minutes: float | None,
-        begin: Callable[[L.Trainer], None],
         signals: RunSignals,
     ):
         self.folder, self.losses, self.minutes = folder, losses, minutes
-        self.fingerprints, self.begin, self.begun = fingerprints, begin, False
+        self.fingerprints, self.signals = fingerprints, signals
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
-        self.signals = signals
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # since the processes exchanged their requests
         # of each process: random state, and the sums of this epoch's steps
         self.rank_states: list[dict[str, Any]] = []
         self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
-        self.loaded_curve = ""  # metrics.csv in it
-
-    def begin_once(self, trainer: L.Trainer) -> None:
-        """Calls `begin` unless already done, and restores the learning curve."""
-        if self.begun:
-            return
-        self.begun = True
-        self.begin(trainer)
-        self.signals.has_state = True
-        if self.loaded_curve and trainer.is_global_zero:
-            csv_logger: Any = trainer.loggers[0]
-            writer = csv_logger.experiment  # creating it removes the file
-            write_atomically(self.curve, self.loaded_curve)
-            writer.metrics_keys = self.loaded_curve.splitlines()[0].split(",")
 
     # --- when to save -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.begin_once(trainer)
         if self.loaded_state:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
@@ -186,12 +180,6 @@ class ResumeCheckpoint(L.Callback):
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.save(trainer, module)
         self.stop_if(max(from_all(trainer, self.signals.received)), trainer)
-
-    def end(self, trainer: L.Trainer) -> None:
-        """Starts and stops what `fit` did not; must be called after it."""
-        self.begin_once(trainer)  # if all steps were done before
-        self.signals.place = "after training"
-        self.signals.stop_at_once()
 
     def stop_if(self, request: int, trainer: L.Trainer) -> None:
         """Raises Stopped if the request is a signal."""
@@ -258,7 +246,7 @@ class ResumeCheckpoint(L.Callback):
         ]:
             run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
             raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
-        self.loaded_state, self.loaded_curve = saved["ranks"][trainer.global_rank], saved["curve"]
+        self.loaded_state = saved["ranks"][trainer.global_rank]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
         module.gradient_norms = [norm.to(module.device) for norm in self.loaded_state["norms"]]
         trainer.should_stop = saved["stopped"]

@@ -135,6 +135,7 @@ class Learner(L.LightningModule):
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: SplitScores  # of the last validation or test: the result of `make_scores`
+    score_values: dict[str, float]  # the result of `scores.values()`
 
     def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
         super().__init__()
@@ -257,7 +258,8 @@ class Learner(L.LightningModule):
 
     def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
-        values = {f"{name}/{key}": value for key, value in self.scores.values().items()}
+        self.score_values = self.scores.values()
+        values = {f"{name}/{key}": value for key, value in self.score_values.items()}
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:

@@ -101,13 +101,13 @@ class StepRecorder:
     computes, all further steps are eager, and a line of the log says so; with record_steps=true
     UserError is raised instead.
 
-    module: the Learner. records: False makes all steps eagerly, with the same bits.
-    one_by_one: whether each call of Lightning's loop makes one step only.
+    module: the Learner. one_by_one: whether each call of Lightning's loop makes one step only.
     """
 
-    def __init__(self, module: Any, graphs: CudaGraphs, records: bool, one_by_one: bool):
-        self.module, self.graphs = module, graphs
-        self.records, self.one_by_one = records, one_by_one
+    records = True  # False makes all steps eagerly, with the same bits
+
+    def __init__(self, module: Any, graphs: CudaGraphs, one_by_one: bool):
+        self.module, self.graphs, self.one_by_one = module, graphs, one_by_one
         self.trainer: L.Trainer = module.trainer
         self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
         groups = self.optimizer.param_groups
@@ -398,25 +398,26 @@ def count_step(trainer: L.Trainer) -> None:
 
 class RecordSteps(L.Callback):
     """Lets a StepRecorder make the training steps, unless they cannot be recorded; a line of the
-    log says why. With record_steps=true UserError is raised then, before anything is written.
+    log says why. With record_steps=true UserError is raised then, before anything is written; with
+    record_steps=false Lightning makes the steps.
     """
 
     def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
         setting = module.settings.record_steps
-        self.reason = obstacle(trainer, module)
-        if self.reason and setting is True:
-            raise UserError(f"record_steps=true: {self.reason}")
-        if self.reason and setting == "auto" and trainer.is_global_zero:
-            log.info("Training steps are not recorded: %s", self.reason)
+        reason = obstacle(trainer, module)
+        if reason and setting is True:
+            raise UserError(f"record_steps=true: {reason}")
+        if reason and setting == "auto" and trainer.is_global_zero:
+            log.info("Training steps are not recorded: %s", reason)
+        self.records = reason is None and setting is not False
 
     def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
-        if self.reason is None:
+        if self.records:
             # Callbacks and methods of the user's see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)
             one_by_one = overridden or bool(module.settings.trainer.given().get("callbacks"))
-            graphs, records = CudaGraphs(module.device), module.settings.record_steps is not False
-            module.recorder = StepRecorder(module, graphs, records, one_by_one)
+            module.recorder = StepRecorder(module, CudaGraphs(module.device), one_by_one)
 
     def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
         module.recorder = None

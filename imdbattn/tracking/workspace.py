@@ -82,7 +82,7 @@ def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
             wr.RunComparer(diff_only=True),
         ],
         "Learning curves": [curves(name, y=[name]) for name in CURVES],
-        "TrainingSettings": [
+        "Training": [
             # its name has that of the optimizer, and of each group of parameters
             curves("Learning rate", metric_regex="lr-.*"),
             *(curves(name, y=[name]) for name in GRADIENTS),

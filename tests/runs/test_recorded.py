@@ -14,7 +14,6 @@ import torch
 
 from imdbattn.data.ragged import BatchMaker
 from imdbattn.errors import UserError
-from imdbattn.runs import trainer
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.loaders import GPU_CHUNK, GPU_LENGTHS
 from imdbattn.tasks.optim import Muon
@@ -42,12 +41,12 @@ def tapes(monkeypatch) -> Tapes:
 
 @pytest.fixture
 def run(small, settings, tmp_path, monkeypatch):
-    """run(name, overrides...): the folder of that run; Lightning makes the steps of "lightning"."""
+    """run(name, overrides...): the folder of that run; the steps of "eager" are not recorded."""
 
     def train(name: str, *overrides: str):
         with monkeypatch.context() as patch:
-            if name == "lightning":
-                patch.setattr(trainer, "RECORDED_ON", ())
+            if name == "eager":
+                patch.setattr(StepRecorder, "records", False)
             fit(settings(*small, *RUN, *overrides), tmp_path / name)
         return tmp_path / name
 
@@ -84,13 +83,13 @@ def assert_equal_up_to_rounding(one, other) -> None:
     ],
 )
 def test_a_recorded_run_counts_logs_and_learns_as_an_eager_one(run, tapes, more):
-    eager = run("lightning", *more)
+    eager = run("lightning", "record_steps=false", *more)
     assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *more))
     assert tapes.recorded > 1
 
 
 def test_a_recorded_step_has_the_bits_of_an_eager_one(run, tapes):
-    eager = run("eager", "record_steps=false")
+    eager = run("eager")
     assert tapes.recorded == 0
     assert not differences(eager, run("recorded"))
 
@@ -98,7 +97,7 @@ def test_a_recorded_step_has_the_bits_of_an_eager_one(run, tapes):
 @pytest.mark.slow
 def test_masked_words_are_recorded_with_a_fixed_number_of_places(run, tapes):
     words = ("task=masked_words", "model=pretrained", "model.phrases=null", "optim=adamw")
-    eager = run("lightning", *words)
+    eager = run("lightning", "record_steps=false", *words)
     assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *words))
 
 
@@ -108,10 +107,11 @@ def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monk
     words += ["data.lengths=[1,12]", "data.validation=20", "data.test=20", "data.batch_tokens=256"]
     words += ["model.net.hidden=8", "logger=csv", "trainer=cpu", "trainer.max_epochs=1"]
     words += ["pictures=false", "trainer.enable_progress_bar=false", "threads=1"]
-    for record in ("false", "true"):
-        fit(settings(*words, f"record_steps={record}"), tmp_path / record)
+    fit(settings(*words, "record_steps=true"), tmp_path / "recorded")
     assert 1 < tapes.recorded <= GPU_LENGTHS + 1
-    assert not differences(tmp_path / "false", tmp_path / "true")
+    monkeypatch.setattr(StepRecorder, "records", False)
+    fit(settings(*words), tmp_path / "eager")
+    assert not differences(tmp_path / "eager", tmp_path / "recorded")
 
 
 def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypat
         return loss(self, batch) * (2 if batch.tokens_BT.sum().item() else 1)
 
     monkeypatch.setattr(ReviewClassifier, "training_loss", reading)
-    eager = run("lightning")
+    eager = run("lightning", "record_steps=false")
     replayed = run("recorded")
     assert "from here on: RuntimeError: a value is read within a step" in caplog.text
     assert_equal_up_to_rounding(eager, replayed)
@@ -173,7 +173,7 @@ class Freezes(L.Callback):
 
 def test_what_a_callback_changes_is_recorded_again(run, tapes):
     callback = f"+trainer.callbacks=[{{_target_: {Freezes.__module__}.Freezes}}]"
-    eager = run("lightning", callback, "trust=tests")
+    eager = run("lightning", "record_steps=false", callback, "trust=tests")
     seen, Freezes.seen = Freezes.seen, 0
     replayed = run("recorded", "record_steps=true", callback, "trust=tests")
     assert Freezes.seen == seen

@@ -27,7 +27,6 @@ from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.ladder import ClsPooling, MeanPooling
 from imdbattn.nn.watch import rollout, watch
 from imdbattn.settings.command_settings import Predict
 from imdbattn.settings.schema import ReviewDataSettings
@@ -202,8 +201,7 @@ class ReviewPredictor(Predictor):
             return self.result(text, probability_C.tolist(), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         pooling = getattr(net, "pooling", net)
-        # <cls> is a query of the layers
-        has_query = not isinstance(pooling, (MeanPooling, ClsPooling))
+        has_query = getattr(pooling, "has_query", True)
         names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
         attention = AttentionWeights(
             names, layers, pooled[:, 0].mean(0) if has_query else None, bool(cls)
