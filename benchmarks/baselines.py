@@ -309,7 +309,7 @@ def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:
     scored = {}
     for split, split_scores in scores.items():
         rows_N = task.corpus.splits[split].rows
-        scored[split] = (split_scores, rows_N, task.corpus.texts(split))
+        scored[split] = (split_scores, rows_N, task.corpus.texts_file(split))
     return write(folder, cfg, scored, metrics, ("scikit-learn", FASTTEXT))
 
 

@@ -45,7 +45,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 def main() -> None:
     text, arguments = split_text("text", sys.argv[1:])
-    # which Hydra has to parse
+    # a list of runs is not quoted, because Hydra must parse it
     lists_runs = any(argument.startswith("run=[") for argument in arguments)
     keys = KEYS if lists_runs else ("run", *KEYS)
     run_command("predict", lambda cfg: predict(cfg, text), arguments, *keys)

@@ -29,7 +29,7 @@ from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
-READS = threading.Lock()  # an explanation hooks the model, also for calls from other threads
+MODEL_LOCK = threading.Lock()  # an explanation hooks the model, also for calls from other threads
 
 
 @functools.cache
@@ -134,7 +134,7 @@ class Model:
     def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
         """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
         options = validate_as(Predict, self.options.model_dump() | changes)
-        with READS:
+        with MODEL_LOCK:
             return tuple(predictions_of(self.predictor, texts, options))
 
     def evaluate(
@@ -204,7 +204,7 @@ class Model:
         # A Trainer may move its net to another device or precision. Buffers, which are large, are
         # not changed by it.
         shared = {id(buffer): buffer for buffer in self.net.buffers()}
-        with READS:
+        with MODEL_LOCK:
             predictor.net = copy.deepcopy(self.net, shared)
         with preserved_torch_settings():
             return Metrics(evaluate(options, predictor, self.folder, write=False))

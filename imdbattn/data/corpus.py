@@ -84,7 +84,7 @@ class ReviewCorpus(Corpus):
     # (N, C) float32, probabilities of the training reviews' classes
     targets_NC: Tensor | None = None
 
-    def texts(self, split: str) -> Path:
+    def texts_file(self, split: str) -> Path:
         """Returns a Parquet file with `row` and `text` of validation or test, in the order of its
         items.
         """
@@ -291,7 +291,7 @@ def write_entry(
             repeated[name] = {"texts": len(times), "reviews": sum(times)}
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
-        fingerprints[name] = fingerprint(split.labeled())
+        fingerprints[name] = fingerprint(split.fingerprint_lines())
     if reviews.dropped:
         omitted = f"omitted {reviews.dropped} training reviews"
         log.info("%s: %s whose text is also in another split", source.name, omitted)
@@ -313,7 +313,7 @@ def write_entry(
 
 
 def share_of(count: int, total: int) -> float:
-    """Returns the share; 1 of nothing, because nothing is unknown."""
+    """Returns count / total, or 1 if the total is 0."""
     return count / total if total else 1.0
 
 

@@ -86,8 +86,10 @@ class CustomTokenizer:
         return Encoded(np.array(ids, np.int32), np.array(offsets, np.int64), unknown_words)
 
     def words(self, text: str) -> list[Word]:
-        """Returns the words of one text with their positions, where they occur in it in order; one
-        that the callable has changed has an empty place after the last one.
+        """Returns the words of one text with their positions.
+
+        Words are searched in order; one that does not occur in the text, because the callable has
+        changed it, gets an empty span after the word before it.
         """
         words, end = [], 0
         lowered = text.lower() if len(text.lower()) == len(text) else text

@@ -48,7 +48,9 @@ def with_extra(
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {
-        spaced(text) for split in ("validation", "test") for text in read_texts(corpus.texts(split))
+        spaced(text)
+        for split in ("validation", "test")
+        for text in read_texts(corpus.texts_file(split))
     }
     kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
     omitted = f"omitted {len(texts) - len(kept)} in validation or test"

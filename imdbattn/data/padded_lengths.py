@@ -1,4 +1,4 @@
-"""The lengths to which the reviews of a GPU, or of data.max_padded_lengths, are padded.
+"""The few lengths to which reviews are padded on a GPU, or with data.max_padded_lengths.
 
 Shape suffix: N items of a split.
 """

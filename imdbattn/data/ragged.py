@@ -155,13 +155,13 @@ class Ragged:
             positions_T = torch.arange(max(longest), device=self.ids.device)
             positions_BT = positions_T.expand(len(index_B), -1)
         positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
-        word_BT = sequence_mask(kept_B, positions_BT.shape[1])
-        positions_BT = positions_BT * word_BT
+        mask_BT = sequence_mask(kept_B, positions_BT.shape[1])
+        positions_BT = positions_BT * mask_BT
         # 3. The ids of the tokens.
         tokens_BT = torch.zeros_like(positions_BT)
         if len(self.ids):
-            indices_BT = self.indices(index_B, positions_BT, options) * word_BT
-            tokens_BT = self.ids[indices_BT].long() * word_BT
+            indices_BT = self.indices(index_B, positions_BT, options) * mask_BT
+            tokens_BT = self.ids[indices_BT].long() * mask_BT
         # 4. Separate batches.
         columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
         made = []

@@ -32,7 +32,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def labeled(self) -> Iterator[str]:
+    def fingerprint_lines(self) -> Iterator[str]:
         """Returns what a fingerprint of reviews covers: equal test sets have equal fingerprints."""
         return (
             f"{label}\0{text}\0"
@@ -42,7 +42,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Texts:
-    """All splits of a source, by their names in SPLITS; a file without splits is the split ""."""
+    """All items of a source, by the names in SPLITS; the key "" has those not split yet."""
 
     splits: dict[str, Split]
     label_names: list[str] = field(default_factory=list)
@@ -160,7 +160,7 @@ def cut_reviews(
             raise UserError(f"{name} already has a validation or test split: {remedy}")
         (whole,) = reviews.splits.values()
         # the same for all folds
-        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.labeled()])
+        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.fingerprint_lines()])
         test_set = f"fold {fold[0]} of {fold[1]}"
         facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
 

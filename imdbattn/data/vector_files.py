@@ -26,7 +26,7 @@ import numpy as np
 
 from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.io.files import acquired, sha256_of
+from imdbattn.io.files import acquire, sha256_of
 
 Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
@@ -195,7 +195,7 @@ def download(folder: Path) -> Path:
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP
-    with acquired(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
+    with acquire(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
         if not file.exists():
             part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
             if sha256_of(part) != ZIP_SHA256:

@@ -99,7 +99,7 @@ def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
     for library in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log about a hundred lines
         logging.getLogger(library).setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
-        # which ONNX does not have
+        # ONNX has no searchsorted
         program = program.run_decompositions({torch.ops.aten.searchsorted.Tensor: bisected})
         torch.onnx.export(
             program,

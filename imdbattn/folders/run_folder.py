@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquired, write_atomically
+from imdbattn.io.files import acquire, write_atomically
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"
-    with acquired(folder / ".lock", busy, LOCK_SECONDS):
+    with acquire(folder / ".lock", busy, LOCK_SECONDS):
         try:
             yield
         finally:

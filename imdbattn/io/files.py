@@ -44,7 +44,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def acquired(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
+def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
     """Acquires a file lock, which the end of a `with` block or `.lock.release()` releases.
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
@@ -140,7 +140,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     temporary = folder.with_name(f"{folder.name}.tmp")
     if not folder.is_dir():  # without the lock: a finished cache may be on a read-only disk
         lock = folder.with_name(f"{folder.name}.lock")
-        with writing_into(folder.parent), acquired(lock):
+        with writing_into(folder.parent), acquire(lock):
             if not folder.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)
                 try:

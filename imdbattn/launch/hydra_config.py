@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import NAME, NestedDict, conf_dir, job_digest, to_dict
+from imdbattn.settings.keys import NAME, NestedDict, conf_dir, settings_digest, to_dict
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
@@ -117,7 +117,7 @@ def digest_of_root(*, _root_: DictConfig) -> str:
     from imdbattn.tasks.task import validate  # loads pydantic, too
 
     try:
-        return job_digest(validate(resolved_dict(_root_)).dump())
+        return settings_digest(validate(resolved_dict(_root_)).dump())
     except UserError:
         return "invalid"
 

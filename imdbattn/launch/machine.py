@@ -69,9 +69,7 @@ def jobs_side_by_side(settings: TrainingSettings, names: Sequence[str]) -> int:
 
 
 def threads_each(jobs: int) -> int | None:
-    """Returns the CPU threads of each of so many jobs side by side; None, torch's default, for
-    one.
-    """
+    """Returns the CPU threads of each job; None (torch's default) if there is only one."""
     return max(1, cores() // jobs) if jobs > 1 else None
 
 

@@ -80,7 +80,7 @@ def checked_settings(
         from imdbattn.launch.resumed_settings import resumed_settings
 
         return validate(resumed_settings(settings, overrides, folder))
-    # given settings may be those of another run
+    # a config that was copied from another run has the values of that run
     own = {"variant": None, "overrides": named_overrides(overrides, settings)}
     return validate(settings | own)
 

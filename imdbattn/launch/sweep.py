@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
-from imdbattn.io.files import acquired, expanded
+from imdbattn.io.files import acquire, expanded
 from imdbattn.launch.failure import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import quote, resolved_dict
 from imdbattn.launch.job import recorded_jobs
@@ -55,7 +55,7 @@ def finish(config: DictConfig) -> None:
 
 
 def prepare_folder(config: DictConfig) -> BaseFileLock:
-    """Prepares the sweep folder and returns its lock, acquired.
+    """Prepares the sweep folder and returns its lock, which is acquired.
 
     Raises UserError if there is no sweep to resume, or if the folder contains other files or
     another sweep.
@@ -75,7 +75,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
         )
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
-    lock = acquired(sweep / ".lock", busy).lock
+    lock = acquire(sweep / ".lock", busy).lock
     # runs the finally clauses
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     (sweep / SWEEP_LOG).write_text("")
@@ -95,7 +95,7 @@ def find_data(config: DictConfig) -> None:
 
     try:
         settings = validate(resolved_dict(config))
-    except UserError:  # which each job reports, unless it has another value
+    except UserError:  # each job reports it, unless the job overrides it
         return
     task_of(settings).find_source(settings.data)
 

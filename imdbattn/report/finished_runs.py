@@ -226,7 +226,7 @@ def run_folders(root: Path) -> Iterator[Path]:
         if "config.yaml" in files:
             yield Path(path).resolve()
             inside.clear()
-        # with trials, which have no test predictions, all would be compared on validation
+        # Trials have no test predictions; with them, everything would be compared on validation.
         if "search.yaml" in files:
             inside[:] = [name for name in inside if not name.startswith("trial-")]
         inside[:] = sorted(name for name in inside if not name.startswith(".") and name != "wandb")

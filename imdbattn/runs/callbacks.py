@@ -130,9 +130,8 @@ class Throughput(L.Callback):
 
 
 class LossMonitor(L.Callback):
-    """Logs every `log_every_n_steps` the mean loss of the steps since, over all processes, and the
-    learning rate of the last one; losses are read together, because reading one synchronizes with
-    the device.
+    """Every `log_every_n_steps` steps, logs the mean loss since the last line, over all processes,
+    and the current learning rate. Reading a loss waits for the device, so losses are read together.
 
     Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate
     and reviews. Losses and weights are also checked before each checkpoint. rows_N: row numbers of
@@ -253,7 +252,7 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
     with evaluation_mode(module.net):
         for batch in batches:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
-            attention, right_B = module.attention(on_device)
+            attention, right_B = module.attention_and_answers(on_device)
             for name, attended in attention.items():
                 several_B = attended.key_count_B > 1
                 entropy_BHQ = attended.entropy()

@@ -31,7 +31,7 @@ from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
 
-STATE_KEY = "imdbattn_resume_state"  # of what is added to Lightning's checkpoint
+STATE_KEY = "imdbattn_resume_state"  # the key of our state in Lightning's checkpoint
 # request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
 SAVE = 1
 
@@ -101,8 +101,8 @@ class RunSignals(Signals):
 
 
 class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch but the first, every `minutes` (or None) within one, at the end, and
-    after a signal.
+    """Saves before each epoch but the first, within an epoch every `minutes` unless that is None,
+    at the end, and after a signal.
 
     It must be the first callback but BeginRun: a resumed run repeats what the others do when an
     epoch begins.

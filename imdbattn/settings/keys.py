@@ -41,8 +41,8 @@ NO_EFFECT = (
 HARDWARE = tuple(
     f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark")
 )
-# files of conf/ whose settings have names of their own
-CHOICES = ("model", "task", "trainer", "debug")
+# Overrides that choose a file of conf/; the file's settings say what was chosen
+FILE_CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
@@ -104,11 +104,11 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in named.items()
-        if key not in CHOICES and not within(key, *unnamed)
+        if key not in FILE_CHOICES and not within(key, *unnamed)
     )
 
 
-def job_digest(settings: Mapping[str, object]) -> str:
+def settings_digest(settings: Mapping[str, object]) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """

@@ -81,8 +81,8 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
     """Raises UserError for a class among the settings that cannot be loaded, or that does not
     accept one of the given arguments. Called before data are read; `make` creates the objects.
 
-    key: the dotted name of the settings. kind: of the outermost class. inner: of the classes of its
-    arguments; None for any.
+    key: the dotted name of the settings. kind: the base class of the outermost `_target_`. inner:
+    that of nested ones; None allows any.
     """
     given = node.given() if isinstance(node, Group) else node
     if not isinstance(given, Mapping):

@@ -21,7 +21,7 @@ from imdbattn.settings.schema import (
 
 # word_dropout of pairs: debug=overfit sets it for all tasks
 Zero = Annotated[Amount, Field(le=0)]
-Strings = Annotated[Count, Field(le=10_000_000)]
+StringCount = Annotated[Count, Field(le=10_000_000)]
 
 
 class ReverseData(Group):
@@ -30,9 +30,9 @@ class ReverseData(Group):
     letters: Annotated[Several, Field(le=26)]
     lengths: Lengths
     test_lengths: Lengths | None
-    train: Strings
-    validation: Strings
-    test: Strings
+    train: StringCount
+    validation: StringCount
+    test: StringCount
     batch_tokens: Count
     eval_batch_tokens: Count
     word_dropout: Zero = 0

@@ -48,7 +48,7 @@ class Group(BaseModel):
         """Returns the settings that were given as nested dicts and lists, for a file or a digest:
         1 is not 1.0.
         """
-        # no warning of an integer where any number may stand
+        # pydantic would warn of an integer in a field of type float
         return self.model_dump(exclude_unset=True, warnings=False)
 
 
@@ -101,7 +101,7 @@ class ClassName(Group):
 # --- models ---------------------------------------------------------------------------------------
 
 
-class AnyModel(Group):
+class ModelSettings(Group):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
     extends: Text | None = None
     net: ClassSettings
@@ -128,7 +128,7 @@ class ClassifierNet(ClassSettings):
     dropout: Share
 
 
-class ClassifierModel(AnyModel):
+class ClassifierModel(ModelSettings):
     word_dropout: DropShare = 0.0
     embedding: EmbeddingSettings
     phrases: PhraseSettings | None = None
@@ -299,7 +299,7 @@ class TrainingSettings(Group):
     task: ClassName
     choose_by: str
     data: Group
-    model: AnyModel
+    model: ModelSettings
     seed: Seed
     threads: Annotated[Count, Field(le=1024)] | None
     record_steps: Literal["auto"] | Flag

@@ -171,7 +171,7 @@ class Learner(L.LightningModule):
         """Returns the scores from the outputs of a split in its order."""
         raise NotImplementedError
 
-    def attention(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
+    def attention_and_answers(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
         """Returns the attention of the net to a batch by name, as nn.watch.Attended, and which
         answers are right (B,); without attention, no names.
         """
@@ -190,7 +190,8 @@ class Learner(L.LightningModule):
         return self.recorder.train(batch) if self.recorder else self.training_loss(batch)
 
     def backward(self, loss: Tensor) -> None:
-        if self.recorder is None:  # which has propagated the loss
+        """Computes the gradients, unless the recorder has computed them already."""
+        if self.recorder is None:
             super().backward(loss)
 
     def optimizer_step(

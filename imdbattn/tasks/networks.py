@@ -15,13 +15,13 @@ from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
 from imdbattn.settings.objects import make
-from imdbattn.settings.schema import AnyModel, ClassifierModel, ReviewDataSettings
+from imdbattn.settings.schema import ClassifierModel, ModelSettings, ReviewDataSettings
 
 if TYPE_CHECKING:
     from imdbattn.nn.beyond.context import Phrases
 
 
-def make_net(model: AnyModel, *arguments: object, **options: object) -> nn.Module:
+def make_net(model: ModelSettings, *arguments: object, **options: object) -> nn.Module:
     """Returns the network that `model.net` describes. arguments, options: those that are known only
     with the data.
     """
@@ -55,7 +55,7 @@ def build_classifier(
     return make_net(model, embedding, classes, **context)
 
 
-def trained_words(weights: Weights, embedding: str) -> Tensor | None:
+def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
     """Returns the ids of the trained words, from weights; None if there are none. embedding: the
     name of the Embedding.
     """

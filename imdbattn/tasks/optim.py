@@ -19,8 +19,8 @@ class LazyAdamW(torch.optim.AdamW):
     updated.
 
     Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged
-    over processes. Adam continues to update a row for about ten steps after its word occurred, ten
-    times as far in total, which overfits rare words.
+    over processes. Adam moves a row for about ten more steps after its word occurred, ten times as
+    far in total, which overfits rare words.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """What the package knows of a task: one record, which a run's `task._target_` names.
 
-In the core, only exports names tasks. A custom task is a subclass of `Task` in any
-package (docs/own_parts.md).
+In the core, only the room `exports` refers to tasks by name. A custom task is a subclass of `Task`
+in any package (docs/own_parts.md).
 """
 
 from __future__ import annotations

@@ -16,8 +16,15 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import Checkpoint, Metadata, SavedNet, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
-from imdbattn.settings.keys import FINGERPRINT, NestedDict, as_text, job_digest, within, without
-from imdbattn.settings.schema import AnyModel, TrainingSettings
+from imdbattn.settings.keys import (
+    FINGERPRINT,
+    NestedDict,
+    as_text,
+    settings_digest,
+    within,
+    without,
+)
+from imdbattn.settings.schema import ModelSettings, TrainingSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import settings_of, task_of
 
@@ -47,7 +54,7 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
     }
     net.load_state_dict(weights)
     for name, weight in net.state_dict().items():
-        expected = integers.get(name)  # of a single number, BatchNorm counts its batches
+        expected = integers.get(name)  # single numbers may differ, such as BatchNorm's count
         if not weight.isfinite().all() or (
             expected is not None and expected.ndim and not torch.equal(weight, expected)
         ):
@@ -118,10 +125,10 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
     init_settings = other.dump() | {"init": metadata.get("init_digest")}
     if init_settings["data"].get("fold"):  # the same digest for all folds
         init_settings["data"]["fold"] = None
-    return SavedNet(weights, {**metadata, "init_digest": job_digest(init_settings)})
+    return SavedNet(weights, {**metadata, "init_digest": settings_digest(init_settings)})
 
 
-def encoder_settings(model: AnyModel) -> NestedDict:
+def encoder_settings(model: ModelSettings) -> NestedDict:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
     settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER)}

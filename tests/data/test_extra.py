@@ -51,7 +51,8 @@ def student(settings, small, world):
 def held_out(settings, small):
     """Texts of validation and test."""
     plain = ReviewData.read(settings(*small))
-    return [text for split in ("validation", "test") for text in read_texts(plain.texts(split))]
+    files = [plain.texts_file(split) for split in ("validation", "test")]
+    return [text for file in files for text in read_texts(file)]
 
 
 def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_runs(

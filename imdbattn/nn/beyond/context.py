@@ -106,12 +106,13 @@ def count_phrases(
     counted without the reviews of its own fold, because a ratio that counts a review reveals its
     label.
 
-    ids: those (M,) of all words of the training reviews, those before each, nearest first, 0 where
-    the review starts,
-        (M, W), and the review of each, (M,). fold_N: see `folds_of`.
-    targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
-    "Large Scale Text
-        Classification using Semi-supervised Multinomial Naive Bayes", ICML 2011).
+    Args:
+        ids: of all words of the training reviews, (M,); of the words before each, nearest first and
+            0 before the start of the review, (M, W); and the review of each, (M,).
+        fold_N: see `folds_of`.
+        targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
+            "Large Scale Text Classification using Semi-supervised Multinomial Naive Bayes", ICML
+            2011).
     """
     ids_M, before_MW, review_M = ids
     keys_MO = phrase_keys(ids_M, before_MW, rows)

@@ -28,7 +28,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    trained_words,
+    tuned_ids,
 )
 from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 from imdbattn.tasks.reviews.task import ReviewSettings
@@ -53,9 +53,7 @@ class ReviewData(BatchData):
 
     @staticmethod
     def read(settings: ReviewSettings) -> ReviewCorpus:
-        chosen_metric(
-            settings
-        )  # raises UserError for one that cannot be used, before data are read
+        chosen_metric(settings)  # one that cannot be used is refused before data are read
         corpus = prepare_reviews(settings.data)
         if settings.data.extra:
             from imdbattn.data.extra import with_extra
@@ -79,14 +77,16 @@ class ReviewData(BatchData):
         return reviews_for(self.settings.model, self.corpus.splits[split])
 
     def save_texts(self, split: str, path: Path) -> None:
-        link_or_copy(self.corpus.texts(split), path)
+        link_or_copy(self.corpus.texts_file(split), path)
 
     def short_review(self, split: str) -> str:
         """Returns the review whose number of words is closest to SHORT; the first of several."""
         import pyarrow.parquet as pq
 
         at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
-        text: str = pq.read_table(self.corpus.texts(split), columns=["text"])["text"][at].as_py()
+        text: str = pq.read_table(self.corpus.texts_file(split), columns=["text"])["text"][
+            at
+        ].as_py()
         return text
 
 
@@ -265,13 +265,13 @@ class ReviewClassifier(Learner):
             if weights and weights[0].ndim == 4  # a custom part may give others
         }
 
-    def attention(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
+    def attention_and_answers(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
         logits_BC, attended = self.logits_and_attention(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
     def example(self, data: ReviewData) -> "Classification":
         """Explains a short review."""
-        from imdbattn.tasks.reviews.predictor import ReviewPredictor  # not without pictures
+        from imdbattn.tasks.reviews.predictor import ReviewPredictor  # only pictures need it
 
         predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.vectors)
         return predictor.explain(data.short_review("test" if self.settings.test else "validation"))
@@ -332,7 +332,7 @@ def ids_to_tune(
     """
     if not model.embedding.trainable:
         return None
-    tuned_R = trained_words(initial.weights, embedding) if initial else None
+    tuned_R = tuned_ids(initial.weights, embedding) if initial else None
     if tuned_R is not None:
         return tuned_R
     ids = corpus.splits["train"].ids.unique()

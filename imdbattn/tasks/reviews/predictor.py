@@ -34,7 +34,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    trained_words,
+    tuned_ids,
 )
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
@@ -69,7 +69,7 @@ class ReviewPredictor(Predictor):
             phrases = Phrases(
                 keys_P, log_counts_PC.float(), len(vectors.table_VD), settings.model.phrases.longest
             )
-        tuned_R = trained_words(weights, "embedding")
+        tuned_R = tuned_ids(weights, "embedding")
         net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
         return cls(settings, net, metadata, vectors)

@@ -140,7 +140,7 @@ class Seq2SeqModule(Learner):
         )
         return losses.view_as(target_BT)
 
-    def attention(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
+    def attention_and_answers(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
         """Returns the attention of the decoder to the source; an answer is right if all its symbols
         are, with teacher forcing.
         """

@@ -9,9 +9,9 @@ from imdbattn.errors import UserError
 from imdbattn.settings.keys import flat
 from imdbattn.settings.pair_settings import ReverseData, TranslationData
 from imdbattn.settings.schema import (
-    AnyModel,
     ClassSettings,
     Count,
+    ModelSettings,
     Share,
     TrainingSettings,
 )
@@ -30,7 +30,7 @@ class EncoderDecoderNet(ClassSettings):
     score: ClassSettings | None
 
 
-class EncoderDecoderModel(AnyModel):
+class EncoderDecoderModel(ModelSettings):
     net: EncoderDecoderNet
 
 

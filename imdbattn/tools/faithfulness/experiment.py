@@ -140,7 +140,7 @@ class Subject:
         corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
-        self.texts_file = corpus.texts(options.split)
+        self.texts_file = corpus.texts_file(options.split)
         self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.vectors)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):

@@ -35,7 +35,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
-from imdbattn.io.files import acquired, read_json, write_atomically, writing_into
+from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import joined, start_fork
 from imdbattn.launch.hydra_config import quote, resolved_dict
@@ -68,7 +68,7 @@ def run_search(options: Search, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
     space, settings = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
-    lock = acquired(
+    lock = acquire(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
     # runs the finally clauses
@@ -167,7 +167,7 @@ def open_study(journal: Path, options: Search, max_epochs: int | None) -> optuna
     """
     journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
     content = journal.read_bytes() if journal.exists() else b""
-    # of other settings, which would be resumed
+    # else trials of an earlier search would be resumed
     if not content and any(journal.parent.glob("trial-*")):
         raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
     if content[-1:] not in (b"", b"\n"):  # as after a power failure
