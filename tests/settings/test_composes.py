@@ -13,7 +13,7 @@ from torch import nn
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import resolved_dict
-from imdbattn.settings.keys import conf_dir, job_digest
+from imdbattn.settings.keys import conf_dir, settings_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, validate
@@ -86,7 +86,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
         else:
             known = phrases(cfg.model.phrases, 2)[0] if cfg.model.phrases else None
             build_classifier(cfg.model, vectors(), 2, None, known)
-        names.add(job_digest(cfg.dump()))
+        names.add(settings_digest(cfg.dump()))
     assert len(names) == len(first), "two jobs would share a folder"
     assert len(jobs) > 1
 
@@ -187,7 +187,7 @@ def test_numbers_and_switches_may_come_from_the_environment(settings, monkeypatc
     read = settings("model=mean", *words)
     assert (read.optim.lr, read.seed, read.pictures) == (0.002, 2, False)
     typed = settings("model=mean", "optim.lr=2e-3", "seed=2", "pictures=false")
-    assert job_digest(read.dump()) == job_digest(typed.dump())
+    assert settings_digest(read.dump()) == settings_digest(typed.dump())
 
 
 def test_a_pattern_names_all_runs_that_it_matches(settings, tmp_path):

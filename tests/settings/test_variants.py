@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from imdbattn.settings.keys import flat, job_digest, variant_digest, within
+from imdbattn.settings.keys import flat, settings_digest, variant_digest, within
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
@@ -64,7 +64,7 @@ def reversed_keys(value: Any) -> Any:
 def test_the_order_of_keys_makes_no_variant_and_no_job(composed, case):
     settings = composed(*COMMANDS[case])
     assert variant_digest(reversed_keys(settings)) == variant_digest(settings)
-    assert job_digest(reversed_keys(settings)) == job_digest(settings)
+    assert settings_digest(reversed_keys(settings)) == settings_digest(settings)
 
 
 @pytest.mark.parametrize("case", COMMANDS)
@@ -87,11 +87,11 @@ def test_jobs_that_differ_in_a_setting_that_changes_numbers_have_folders_of_thei
 ):
     settings = composed(*COMMANDS[case])
     keys = [key for key in flat(settings) if not within(key, *NO_NUMBERS, "seed")]
-    before = job_digest(settings)
+    before = settings_digest(settings)
     assert [
         key
         for key in keys
-        if job_digest(with_value(settings, key, other(flat(settings)[key]))) == before
+        if settings_digest(with_value(settings, key, other(flat(settings)[key]))) == before
     ] == []
 
 
@@ -108,5 +108,7 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
 def test_the_seed_and_what_changes_no_number_give_a_job_no_other_folder(composed):
     settings = composed("model=tuned")
     keys = [key for key in flat(settings) if within(key, *NO_NUMBERS, "seed")]
-    changed = {job_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys}
-    assert changed == {job_digest(settings)}
+    changed = {
+        settings_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
+    }
+    assert changed == {settings_digest(settings)}

@@ -18,7 +18,7 @@ from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, sequence_mask
 from imdbattn.settings.objects import make
-from imdbattn.settings.schema import AnyModel, Count, Group, TrainingSettings
+from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Prediction
@@ -46,7 +46,7 @@ class TaggingSettings(TrainingSettings):
 
     choose_by: Literal["accuracy", "loss"]
     data: Strings
-    model: AnyModel
+    model: ModelSettings
 
 
 class Tagger(nn.Module):
@@ -159,7 +159,7 @@ class TaggingModule(Learner):
         return TagScores(*outputs)
 
 
-def tagger(model: AnyModel) -> nn.Module:
+def tagger(model: ModelSettings) -> nn.Module:
     net: nn.Module = make(model.net, "model.net", nn.Module)
     return net
 
