@@ -36,8 +36,8 @@ from imdbattn.report.comparison import by_set, read_predictions
 from imdbattn.report.comparison_figures import (
     GREY,
     MARKERS,
-    finish,
     row_chart,
+    with_title,
     wrapped,
 )
 from imdbattn.report.finished_runs import (
@@ -447,7 +447,7 @@ def picture(results: Results) -> Figure:
         axes.axhline(row - 0.5, color="black", lw=0.4, alpha=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"{results.split} accuracy (%)", fontsize=9)
-    return finish(figure, "Accuracy on changed reviews", legend=2)
+    return with_title(figure, "Accuracy on changed reviews", legend=2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -35,7 +35,7 @@ from imdbattn.io.files import (
     write_checksums,
     writing_into,
 )
-from imdbattn.report.pages import plain, render
+from imdbattn.report.pages import escaped, render
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of, task_of
@@ -213,7 +213,7 @@ def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -
         "facts": facts,
         "scores": scores,
         "header": header,
-        "labels": [plain(label) for label in predictor.metadata.get("labels", ())],
+        "labels": [escaped(label) for label in predictor.metadata.get("labels", ())],
         "dim": predictor.net.embedding.width if facts else None,
     }
     return render(Path(__file__).with_name("card.md.jinja"), **values)

@@ -85,7 +85,7 @@ def run_command(
             sys.stdout.flush()
             return result
         except Exception as error:
-            if in_sweep():  # run_job has recorded the error of a job
+            if in_sweep():  # run_job has written the error of a job
                 raise
             from imdbattn.launch.failure import fail
 

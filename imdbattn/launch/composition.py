@@ -1,6 +1,5 @@
 """Composes a command's config without sys.argv: for `--help`, Python, searches and messages."""
 
-import difflib
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from imdbattn.launch.hydra_config import (
     with_task,
 )
 from imdbattn.settings.keys import conf_dir, flat, to_dict
-from imdbattn.settings.messages import no_setting
+from imdbattn.settings.messages import nearest_text, no_setting
 
 COMPOSING = threading.Lock()  # Hydra has one state per process
 
@@ -65,9 +64,11 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
         )
     if isinstance(error, MissingConfigException) and error.options:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        near = difflib.get_close_matches(choice, options := sorted({*error.options} - {choice}), 1)
-        remedy = f"{group}={near[0]} is the nearest of" if near else "choose one of"
-        return UserError(f"{group}={choice} is not a choice: {remedy} {', '.join(options)}")
+        options = sorted({*error.options} - {choice})
+        near = nearest_text(choice, options)
+        return UserError(
+            f"{group}={choice} is not a choice: choose one of {', '.join(options)}{near}"
+        )
     match = re.match(r"Could not override '(\S+?)'", text)
     if match and "defaults list" not in text:  # else it is a group, which Hydra explains
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))

@@ -57,16 +57,16 @@ def resumable(folder: Path, settings: TrainingSettings) -> bool:
 def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether the settings select the data of a run; data.extra is not compared."""
     source = task_of(settings).find_source(settings.data)
-    recorded = read_json(folder / "environment.json").get("source_key")
-    return source is None or source.checksum == str(recorded).split("-")[0]
+    source_key = read_json(folder / "environment.json").get("source_key")
+    return source is None or source.checksum == str(source_key).split("-")[0]
 
 
-# --- the record of a sweep ------------------------------------------------------------------------
+# --- the ends of jobs -----------------------------------------------------------------------------
 
 
-def record(folder: Path, status: str, reason: str = "") -> None:
+def write_end(folder: Path, status: str, reason: str = "") -> None:
     """Appends a line about the job in `folder`, which has ended, to sweep.jsonl, and logs the
-    reason if it has no results.
+    reason if there is one.
 
     Short lines that several processes append do not mix.
     """
@@ -76,13 +76,13 @@ def record(folder: Path, status: str, reason: str = "") -> None:
         log.error("%-7s %s: %s", status, folder.name, reason)
 
 
-def record_end(job: Job, status: str, reason: str = "", about: str = "") -> float | None:
-    """Records the end of a job, logs its results, and returns its validation accuracy; None without
+def log_end(job: Job, status: str, reason: str = "", about: str = "") -> float | None:
+    """Writes the end of a job, logs its results, and returns its validation accuracy; None without
     results.
 
     about: more for the log.
     """
-    record(job.folder, status, reason)
+    write_end(job.folder, status, reason)
     if reason:
         return None
     metrics = read_json(job.folder / results_file(job.settings))
@@ -95,7 +95,7 @@ def record_end(job: Job, status: str, reason: str = "", about: str = "") -> floa
     return float(metrics["val_accuracy"])
 
 
-def recorded_jobs(sweep: Path) -> dict[str, dict[str, str]]:
+def ended_jobs(sweep: Path) -> dict[str, dict[str, str]]:
     """Returns the last line about each job: name of its folder -> {"job", "status", "reason"}."""
     lines = (sweep / SWEEP_LOG).read_text().splitlines()
     return {entry["job"]: entry for entry in map(json.loads, lines)}

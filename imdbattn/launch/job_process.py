@@ -21,7 +21,7 @@ from imdbattn.errors import in_line
 from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, joined, start_fork, stop
 from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.job import Job, has_current_results, job_of, record, record_end, resumable
+from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
 from imdbattn.launch.machine import least_used, one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
@@ -45,21 +45,21 @@ def run_job(cfg: DictConfig) -> float | None:
             config.hydra = hydra
         job = job_of(config, folder)
         if has_current_results(folder, job.settings):
-            return record_end(job, "kept")
+            return log_end(job, "kept")
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
-        process = joined(start_job(job, cpus, anew=True))
-        return record_end(job, *outcome(job, process))
+        process = joined(start_job(job, cpus, as_command=True))
+        return log_end(job, *outcome(job, process))
     except Exception as error:  # any exception: the other jobs still run
-        record(folder, "failed", in_line(error, None))
+        write_end(folder, "failed", in_line(error, None))
         return None
     except BaseException:  # Ctrl-C or SIGTERM
-        record(folder, "stopped", "stopped with its sweep")
+        write_end(folder, "stopped", "stopped with its sweep")
         raise
 
 
 def start_job(
-    job: Job, threads: int | None, gpu: str | None = None, anew: bool = False
+    job: Job, threads: int | None, gpu: str | None = None, as_command: bool = False
 ) -> BaseProcess:
     """Starts a job in a process of its own, which writes into its folder, and continues from the
     last checkpoint in it.
@@ -71,8 +71,8 @@ def start_job(
         job: the job.
         threads: their number, if the settings have none.
         gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES.
-        anew: whether the process is `python -m imdbattn.train`, not a fork of this one; so is a job
-            that needs several processes, and each outside of Linux.
+        as_command: whether the process is `python -m imdbattn.train`, not a fork of this one; so is
+            a job that needs several processes, and each outside of Linux.
     """
     folder, settings = job.folder, job.settings
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def start_job(
     environment = {**os.environ, "SLURM_JOB_NAME": "interactive"}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
-    if anew or not one_process(settings.trainer) or sys.platform != "linux":
+    if as_command or not one_process(settings.trainer) or sys.platform != "linux":
         overrides = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
         overrides.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
         return start_fork(partial(execute, overrides), environment, folder)

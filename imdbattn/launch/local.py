@@ -15,7 +15,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.fork import CONSOLE
-from imdbattn.launch.job import has_current_results, job_of, record, record_end
+from imdbattn.launch.job import has_current_results, job_of, log_end, write_end
 from imdbattn.launch.job_process import SideBySide, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import TrainingSettings
@@ -64,7 +64,7 @@ class LocalJobs:
                     self.wait()
         except BaseException:
             for each in self.jobs.running:
-                record(each.job.folder, "stopped", "stopped with its sweep")
+                write_end(each.job.folder, "stopped", "stopped with its sweep")
             raise
         results = []
         for number, overrides in enumerate(batch, first):
@@ -86,11 +86,11 @@ class LocalJobs:
             job = job_of(config, folder)
             has_results = has_current_results(folder, job.settings)
         except Exception as error:  # any exception: the other jobs still run
-            record(folder, "failed", in_line(error, None))
+            write_end(folder, "failed", in_line(error, None))
             self.end(number, folder, None)
             return
         if has_results:
-            self.end(number, folder, record_end(job, "kept"))
+            self.end(number, folder, log_end(job, "kept"))
             return
         if not self.jobs.limit:
             self.choose_limit(job.settings)
@@ -117,7 +117,7 @@ class LocalJobs:
             overrides = each.job.cfg.hydra.overrides.task
             own = (word for word in overrides if word.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
-            accuracy = record_end(each.job, *outcome(each.job, each.process), about)
+            accuracy = log_end(each.job, *outcome(each.job, each.process), about)
             self.end(each.number, each.job.folder, accuracy)
         self.show()
 

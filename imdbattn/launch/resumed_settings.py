@@ -31,34 +31,32 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
             f"resume={os.path.relpath(folder)} cannot be resumed, because it has no config.yaml:"
             " start a new run; to resume a sweep, repeat the command that started it"
         )
-    recorded = settings_of(Run(folder, settings.get("trust"), settings)).dump()
+    saved = settings_of(Run(folder, settings.get("trust"), settings)).dump()
     keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
-        check_unchanged(settings, recorded, compared, folder)
+        check_unchanged(settings, saved, compared, folder)
     # never the folder's own value
-    merged = OmegaConf.create(recorded | {"trust": settings.get("trust")})
+    merged = OmegaConf.create(saved | {"trust": settings.get("trust")})
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
     return to_dict(merged)
 
 
-def check_unchanged(
-    settings: NestedDict, recorded: NestedDict, keys: list[str], folder: Path
-) -> None:
+def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], folder: Path) -> None:
     """Raises UserError for the first setting among `keys` that differs from the run's."""
     if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
         keys = list(settings)
-    data, recorded_data = settings["data"], recorded["data"]
-    source = recorded_data.get("source") if data["source"] == "auto" else data["source"]
-    batch_tokens = data["batch_tokens"] or recorded_data.get("batch_tokens")
+    data, saved_data = settings["data"], saved["data"]
+    source = saved_data.get("source") if data["source"] == "auto" else data["source"]
+    batch_tokens = data["batch_tokens"] or saved_data.get("batch_tokens")
     current = validate(settings).resolved(source, batch_tokens).dump()
-    values, recorded_values = without(current, *NO_EFFECT), without(recorded, *NO_EFFECT)
-    for key in dict.fromkeys([*values, *recorded_values]):
-        if within(key, *keys) and values.get(key) != recorded_values.get(key):
+    values, saved_values = without(current, *NO_EFFECT), without(saved, *NO_EFFECT)
+    for key in dict.fromkeys([*values, *saved_values]):
+        if within(key, *keys) and values.get(key) != saved_values.get(key):
             raise UserError(
                 f"resume={os.path.relpath(folder)} uses that run's own settings:"
-                f" {key}={recorded_values.get(key)}, not {values.get(key)}. Give resume= alone, or"
+                f" {key}={saved_values.get(key)}, not {values.get(key)}. Give resume= alone, or"
                 " start a new run"
             )

@@ -22,7 +22,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire, expanded
 from imdbattn.launch.failure import fail, print_error, remove_empty
 from imdbattn.launch.hydra_config import quote, resolved_dict
-from imdbattn.launch.job import recorded_jobs
+from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import to_dict
@@ -116,7 +116,7 @@ def conclude(config: DictConfig, complete: bool) -> int:
     status.
     """
     sweep = Path(str(config.hydra.sweep.dir))
-    jobs = recorded_jobs(sweep)
+    jobs = ended_jobs(sweep)
     if not jobs:
         if not any(path.is_dir() for path in sweep.iterdir()):  # no jobs of an earlier sweep
             for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):

@@ -90,9 +90,7 @@ def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> No
         )
 
 
-def by_set(
-    runs: Sequence[FinishedRun], split: str | None = None
-) -> list[tuple[str, list[FinishedRun]]]:
+def by_set(runs: Sequence[FinishedRun], split: str | None) -> list[tuple[str, list[FinishedRun]]]:
     """Groups the runs by the items that they were scored on, with the split (`compare_sets`)."""
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
@@ -453,10 +451,10 @@ def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     """Returns the distinct machines and versions of the runs."""
     different: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
-        recorded = fold.run.environment
-        versions = recorded.get("versions") or {}
-        facts: dict[str, object] = {name: recorded.get(name) for name in MACHINE}
+        machine = fold.run.environment
+        versions = machine.get("versions") or {}
+        facts: dict[str, object] = {name: machine.get(name) for name in MACHINE}
         facts |= {name: versions.get(name) for name in ("torch", "lightning")}
-        if recorded and facts not in different:
+        if machine and facts not in different:
             different.append(facts)
     return different

@@ -47,10 +47,10 @@ def accuracies(comparison: ComparedSet) -> Figure:
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel(f"{name} (%)" if factor == 100 else name, fontsize=9)
     scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
-    return finish(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
+    return with_title(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
 
 
-def lengths(comparison: ComparedSet) -> Figure:
+def accuracies_by_length(comparison: ComparedSet) -> Figure:
     """Draws a panel for each rung: accuracy over source length.
 
     The lengths of training are shaded.
@@ -66,7 +66,7 @@ def lengths(comparison: ComparedSet) -> Figure:
     item = comparison["items"][:-1]
     figure.supxlabel(f"length of the source {item} ({comparison['unit']})", fontsize=9)
     figure.supylabel("exact outputs (%)", fontsize=9)
-    return finish(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
+    return with_title(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
 
 
 def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
@@ -91,7 +91,7 @@ def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
     panels[0].plot([], [], "--", color=ORANGE, label=training)
     unit = "accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)"
     figure.supylabel(unit, fontsize=9)
-    return finish(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
+    return with_title(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
 
 
 def marker_of(curve: Curve) -> str | None:
@@ -114,7 +114,7 @@ def entropies_of_seeds(comparison: ComparedSet) -> Figure:
         label = name.removeprefix(ENTROPY).replace("layer", "layer ")
         panels[0].plot([], [], color=COLORS[index % len(COLORS)], label=label)
     figure.supylabel("entropy (% of equal weights)", fontsize=9)
-    return finish(figure, "Entropy of attention over epochs, band over seeds", legend=4)
+    return with_title(figure, "Entropy of attention over epochs, band over seeds", legend=4)
 
 
 def entropy_names(rung: RungResults) -> list[str]:
@@ -165,7 +165,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     return figure, list(grid[: len(titles)])
 
 
-def finish(figure: Figure, title: str, legend: int = 0) -> Figure:
+def with_title(figure: Figure, title: str, legend: int = 0) -> Figure:
     """Adds the title, and a legend of that many columns below."""
     figure.suptitle(title, fontsize=11, fontweight="bold")
     if legend:

@@ -9,10 +9,10 @@ from imdbattn.errors import in_line
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_figures import (
     accuracies,
+    accuracies_by_length,
     curves_of_seeds,
     entropies_of_seeds,
     entropy_names,
-    lengths,
 )
 from imdbattn.report.content import (
     ComparedSet,
@@ -128,7 +128,7 @@ def length_pictures(comparison: ComparedSet) -> list[Picture]:
         return []
     omitted = f"Lengths of fewer than ten {comparison['items']} are omitted."
     caption = f"{BAND} Shaded: training. {omitted}"
-    return [Picture("lengths", partial(lengths, comparison), caption)]
+    return [Picture("lengths", partial(accuracies_by_length, comparison), caption)]
 
 
 def curve_pictures(comparison: ComparedSet) -> list[Picture]:

@@ -1,7 +1,7 @@
 """The types of comparison.json. Accuracies, shares and differences are fractions."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 Interval = tuple[float, float] | None  # None where nothing is known about the spread
 
@@ -37,11 +37,6 @@ class LargestClass(TypedDict):
     uneven: bool
 
 
-class Bleu(TypedDict):
-    validation: Spread | None
-    test: Spread | None
-
-
 class RungResults(TypedDict):
     """The results of a variant: runs that differ in their seed only.
 
@@ -57,7 +52,7 @@ class RungResults(TypedDict):
     validation: Spread | None
     test: Spread | None
     folds: Spread | None
-    bleu: Bleu
+    bleu: dict[str, Spread | None]  # by split
     parameters: float | None
     tokens_per_s: float | None
     train_seconds: float | None
@@ -103,11 +98,6 @@ class Disagreement(TypedDict):
     spread: float
 
 
-class ComparisonMethod(TypedDict):
-    level: float
-    words: dict[str, list[str]]
-
-
 class ScoredItems(TypedDict):
     """The items that runs were scored on. reviews: their number."""
 
@@ -135,7 +125,7 @@ class ComparedSet(ScoredItems):
     one_validation: bool
     environments: list[dict[str, object]]
     folders: list[str]
-    method: ComparisonMethod
+    method: dict[str, Any]  # level of the intervals, words of the slices
     slices: dict[str, int]
     rungs: list[RungResults]
     pairs: list[RungPair]

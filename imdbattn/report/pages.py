@@ -150,7 +150,7 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
     def show(*lines: str, style: str = "") -> None:
         console.print(*map(visible, filter(None, lines)), sep="\n", style=style)
 
-    told: set[str] = set()
+    printed_notes: set[str] = set()
     for report in reports:
         if len(reports) > 1:
             console.rule(visible(report.about))
@@ -161,10 +161,10 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
                 print_table(section, console)
         console.print()
         show(*report.points)
-        if notes := [note for note in report.notes if note not in told]:
+        if notes := [note for note in report.notes if note not in printed_notes]:
             console.print()
             show(*notes, style="dim")
-        told |= set(report.notes)
+        printed_notes |= set(report.notes)
     for skipped in reports[0].skipped:  # the same for all
         show(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
@@ -283,7 +283,7 @@ def render(template: Path, **values: object) -> str:
     """Fills a template, which may import others of its folder. In HTML, every value is escaped;
     lone surrogates become question marks.
 
-    Filters: `base64` of bytes, `plain` and `code` of text in Markdown.
+    Filters: `base64` of bytes, `escaped` and `code` of text in Markdown.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -295,7 +295,7 @@ def render(template: Path, **values: object) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "plain": plain,
+        "escaped": escaped,
         "code": code,
         "base64": lambda data: base64.b64encode(data).decode(),
     }
@@ -305,7 +305,7 @@ def render(template: Path, **values: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def plain(text: str) -> str:
+def escaped(text: str) -> str:
     """Returns text on one line, with HTML, emphasis, links and columns of Markdown escaped."""
     return re.sub(r"[\\`*_\[\]<>|&#~]", r"\\\g<0>", " ".join(text.split()))
 

@@ -183,13 +183,13 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def attention_png(prediction: Prediction, words: int = 40) -> bytes | None:
+def attention_png(prediction: Prediction) -> bytes | None:
     """Returns the attention to a text as PNG; None for a model without attention."""
     if isinstance(prediction, Classification):
         attention = prediction.attention
         if attention is None or not attention.received():
             return None
-        return png(review_attention(attention, words), "tight")
+        return png(review_attention(attention), "tight")
     if isinstance(prediction, Translation) and prediction.weights_TS is not None:
         return png(sequence_attention(prediction), "tight")  # names may be long
     return None

@@ -179,7 +179,7 @@ def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
 
 
 def neighbors(
-    ladder: Sequence[Variant], against: str | None = None
+    ladder: Sequence[Variant], against: str | None
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Returns the pairs to compare, as indices (from, to) of variants, and sentences on what else
     they differ in, or why a variant is compared with none.

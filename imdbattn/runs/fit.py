@@ -112,7 +112,7 @@ def fit_locked(
         tracker.publish(folder, metrics)
         failed = False
     finally:
-        tracker.finish(failed)
+        tracker.end(failed)
     return metrics
 
 

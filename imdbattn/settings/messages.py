@@ -54,6 +54,14 @@ def no_setting(key: str, known: Iterable[str]) -> str:
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 
 
+def nearest_text(name: str, known: Iterable[str]) -> str:
+    """Returns `; the nearest is ...` with the known dotted name that is most similar, or nothing if
+    none is.
+    """
+    near = nearest(name, {*known})
+    return f"; the nearest is {near}" if near else ""
+
+
 def nearest(key: str, known: set[str]) -> str:
     """Returns the known setting that is most similar to `key`, or nothing if none is."""
     group, _, last = key.rpartition(".")

@@ -4,7 +4,6 @@ a dotted path.
 Whether a run folder may name them is checked by settings.trust, before it is used.
 """
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -34,9 +33,10 @@ def import_object(path: str, key: str) -> Any:
             f"{key}={path} cannot be imported: {in_line(error, 600)}{remedy * is_missing}"
         ) from error
     if not hasattr(loaded, name):
-        near = difflib.get_close_matches(name, dir(loaded), 1)
-        nearest = f"; the nearest is {module}.{near[0]}" if near else ""
-        raise UserError(f"{key}={path} cannot be imported: {module} has no {name}{nearest}")
+        from imdbattn.settings.messages import nearest_text
+
+        near = nearest_text(path, {f"{module}.{known}" for known in dir(loaded)})
+        raise UserError(f"{key}={path} cannot be imported: {module} has no {name}{near}")
     return getattr(loaded, name)
 
 
@@ -94,11 +94,10 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
         takes_any = any(known.kind == known.VAR_KEYWORD for known in parameters.values())
         for name in given:
             if not (takes_any or name in parameters or name in (TARGET, "_partial_")):
-                from imdbattn.settings.messages import nearest
+                from imdbattn.settings.messages import nearest_text
 
-                near = nearest(f"{key}.{name}", {f"{key}.{known}" for known in parameters})
-                remedy = f"; the nearest is {near}" if near else ""
-                raise UserError(f"{key}.{name} is not an argument of {path}{remedy}")
+                near = nearest_text(f"{key}.{name}", {f"{key}.{known}" for known in parameters})
+                raise UserError(f"{key}.{name} is not an argument of {path}{near}")
     for name, value in given.items():
         check_arguments(value, f"{key}.{name}", inner, inner)
 

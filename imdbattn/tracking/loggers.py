@@ -164,7 +164,7 @@ class Tracker:
             with only_warning(log, f"logger.{choice}: results were not logged"):
                 logger.publish(folder, metrics, results)
 
-    def finish(self, failed: bool) -> None:
+    def end(self, failed: bool) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice} did not end"):

@@ -22,7 +22,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.job import has_current_results, recorded_jobs, resumable
+from imdbattn.launch.job import ended_jobs, has_current_results, resumable
 from tests.commands import changed
 from tests.processes import processes_about, started_command, wait_for
 
@@ -39,7 +39,7 @@ def jobs(small):
 
 def statuses(folder: Path) -> dict[str, str]:
     """Rung and seed of each job -> its status in sweep.jsonl."""
-    return {name.rsplit("-", 1)[0]: job["status"] for name, job in recorded_jobs(folder).items()}
+    return {name.rsplit("-", 1)[0]: job["status"] for name, job in ended_jobs(folder).items()}
 
 
 def processes_in(folder: str) -> list[int]:
@@ -90,7 +90,7 @@ def test_a_job_that_fails_or_is_killed_does_not_stop_the_others(jobs, tmp_path):
         os.kill(victim, signal.SIGKILL)
         output, _ = run.communicate(timeout=240)
     assert run.returncode == 1, output
-    found = recorded_jobs(folder)
+    found = ended_jobs(folder)
     assert Counter(job["status"] for job in found.values()) == {"done": 1, "failed": 3}, output
     reasons = " ".join(job["reason"] for job in found.values())
     assert "killed by SIGKILL" in reasons
@@ -232,7 +232,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     arguments += [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
     done = shell("train", *arguments, cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
-    assert sorted(job["status"] for job in recorded_jobs(folder).values()) == ["done", "failed"]
+    assert sorted(job["status"] for job in ended_jobs(folder).values()) == ["done", "failed"]
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
 
 

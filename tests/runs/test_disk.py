@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import acquire, build_once, warn_of_soft_locks, write_atomically
-from imdbattn.launch.job import recorded_jobs
+from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.sweep import begin
 from imdbattn.runs.fit import fit
 from tests.processes import ROOT
@@ -185,7 +185,7 @@ def test_a_sweep_on_such_a_disk_with_the_id_of_one_wandb_run_makes_a_run_for_eac
     assert done.returncode == 0, done.stderr
     assert "file locks do not work here" in done.stdout
     sweep = tmp_path / "sweep"
-    assert [job["status"] for job in recorded_jobs(sweep).values()] == ["done", "done"]
+    assert [job["status"] for job in ended_jobs(sweep).values()] == ["done", "done"]
     assert not list(tmp_path.rglob("*.soft"))
     parts = [path.name for path in sweep.glob("*/wandb/offline-run-*")]
     # two jobs and their comparison

@@ -128,7 +128,7 @@ def test_norms_with_the_skip_connection_add_the_word_itself(settings):
     own_QKD = torch.eye(len(vectors_QKHV))[..., None] * first.x_BKD[0]
     norms_QK = (vectors_QKHV.flatten(2) + own_QKD).norm(dim=-1)
     shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
-    torch.testing.assert_close(scores.norms(first, skips=True)[0], shares_QK)
+    torch.testing.assert_close(scores.norm_rows(first, skips=True)[0], shares_QK)
 
 
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
@@ -144,7 +144,7 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
             changed_D = layer(observed.x_BKD, observed.mask)[0, 2]
         moved.append(1 - F.cosine_similarity(changed_D, whole_D, dim=0))
     moved_K = torch.stack(moved)
-    found_K = scores.zeroed(observed)[0, 2]
+    found_K = scores.zeroed_rows(observed)[0, 2]
     torch.testing.assert_close(found_K, moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5)
 
 

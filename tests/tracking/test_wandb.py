@@ -54,7 +54,7 @@ def published(trained, settings, tmp_path_factory):
         tracker = Tracker(logger)
         tracker.start(folder, config, resume=False)
         tracker.publish(folder, metrics)
-        tracker.finish(failed=False)
+        tracker.end(failed=False)
     return read_back(folder), metrics, page
 
 
@@ -85,7 +85,7 @@ def header_of(settings, folder: Path, *overrides: str):
     folder.mkdir()
     tracker = Tracker(settings("logger=wandb", *overrides).logger)
     tracker.start(folder, CONFIG, resume=False)
-    tracker.finish(failed=False)
+    tracker.end(failed=False)
     return read_back(folder).run
 
 

@@ -104,7 +104,7 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
         yield
 
 
-def shares(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
+def enabled_rollout(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
     """Returns `rollout` through the enabled heads.
 
     A layer without any has only its skip connection.

@@ -20,7 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.report.run_figures import position_tables, scores_by_distance
 from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tools.explore.changes import Changes, changed, positional, shares, shuffled
+from imdbattn.tools.explore.changes import Changes, changed, enabled_rollout, positional, shuffled
 from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep
@@ -84,7 +84,7 @@ class Reading:
                 if len(spans) > MAPS:
                     raise UserError(f"{len(spans):,} words: attention is shown for up to {MAPS:,}")
                 prediction = predictor.explain_batch(
-                    self.batch, self.text, spans, True, partial(shares, self.changes)
+                    self.batch, self.text, spans, True, partial(enabled_rollout, self.changes)
                 )
             except UserError as error:
                 (probability_C,) = predictor.probabilities(self.batch).tolist()

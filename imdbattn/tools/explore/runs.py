@@ -23,7 +23,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
     PageModel,
     refuse_other_file,
-    summary,
+    result_of,
     test_reviews,
     write_page,
 )
@@ -97,7 +97,7 @@ class Runs:
         """Returns what the page lists of a run."""
         run = self.by_id[name]
         return {
-            **summary(run.metrics),
+            **result_of(run.metrics),
             "id": name,
             "label": self.labels[name],
             "folder": run.path,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
-from imdbattn.report.comparison_figures import COLORS, finish, small_multiples
+from imdbattn.report.comparison_figures import COLORS, small_multiples, with_title
 from imdbattn.report.numbers import mean_and_sd, p_value, percents
 from imdbattn.report.pages import Picture, Report, Section, Table
 from imdbattn.tools.faithfulness.scores import RAW, WITH_VALUES, WORD_SCORES
@@ -46,10 +46,9 @@ def report_of(summary: Summary) -> Report:
 def sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure, between the runs and the claims."""
     about = "Accuracy on these reviews, ± standard deviation over seeds."
-    shares = Picture(
-        "erasure", partial(erasure, summary), "Loss of probability by share of removed words."
-    )
-    by_share = Section("Erasure by share of the words", pictures=[shares], folded=True)
+    caption = "Loss of probability by share of removed words."
+    figure = Picture("erasure", partial(erasure_figure, summary), caption)
+    by_share = Section("Erasure by share of the words", pictures=[figure], folded=True)
     differences = "Differences from random words, + is better."
     claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
     rungs = Section("Rungs", about, runs_table(summary))
@@ -87,8 +86,8 @@ def claim_table(summary: Summary) -> Table:
             MEASURES[claim["measure"]].title,
             shown(claim["about"]),
             f"{claim['reviews']:,}",
-            number(claim["mean"], "+"),
-            " to ".join(number(end, "+") for end in claim["interval"] or ()),
+            decimal(claim["mean"], "+"),
+            " to ".join(decimal(end, "+") for end in claim["interval"] or ()),
             claim["verdict"],
             p_value(claim["holm_p"]),
         ]
@@ -115,23 +114,23 @@ def shown(about: str) -> str:
     return WORD_SCORES[name][0] + comma + rest if name in WORD_SCORES else about
 
 
-def number(value: float, sign: str = "") -> str:
+def decimal(value: float, sign: str = "") -> str:
     """Returns a number with three decimals. sign: "+" writes it."""
     return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
 
 
 def cell(entry: MeasuredNumber) -> str:
     """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
-    text = number(entry["mean"])
+    text = decimal(entry["mean"])
     if entry["few"]:
         return f"{text} (too few reviews)"
     if entry["interval"] is None:
         return text
-    low, high = map(number, entry["interval"])
+    low, high = map(decimal, entry["interval"])
     return f"{text} ({low} to {high})"
 
 
-def erasure(summary: Summary) -> Figure:
+def erasure_figure(summary: Summary) -> Figure:
     """Draws comprehensiveness over the removed share: a panel for each rung, a line for a score."""
     rungs = summary["rungs"]
     shares = percents(summary["method"]["shares"])
@@ -147,7 +146,7 @@ def erasure(summary: Summary) -> Figure:
         axes.set_xlabel("removed words (%)", fontsize=8)
     figure.supylabel("loss of probability", fontsize=9)
     figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
-    return finish(figure, "Erasure of the words with the largest scores", legend=2)
+    return with_title(figure, "Erasure of the words with the largest scores", legend=2)
 
 
 def headline(summary: Summary) -> str:
@@ -209,7 +208,7 @@ def best_scores(numbers: Sequence[MeasuredNumber]) -> list[str]:
         for group, members in groups.items():
             mean, best = max((means.get((name, rung), -1), name) for name in members)
             if mean > -1:
-                parts.append(f"{group} {number(mean)} ({shown(best)})")
+                parts.append(f"{group} {decimal(mean)} ({shown(best)})")
         reviews = min(entry["reviews"] for entry in normalized if entry["rung"] == rung)
         lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
     return lines

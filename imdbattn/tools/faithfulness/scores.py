@@ -72,7 +72,7 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
     return observed
 
 
-def weights(observed: Observed, skips: bool = False) -> Tensor:
+def weight_rows(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the mean over heads of the attention weights A.
 
     skips: whether layers with a skip connection have (A + I) / 2 instead.
@@ -83,7 +83,7 @@ def weights(observed: Observed, skips: bool = False) -> Tensor:
     return row_BQK
 
 
-def norms(observed: Observed, skips: bool = False) -> Tensor:
+def norm_rows(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the norm of each weighed value (Kobayashi et al. 2020), normalized for each query.
 
     Heads are concatenated; the value has no further projection W_O in our layers.
@@ -105,7 +105,7 @@ def norms(observed: Observed, skips: bool = False) -> Tensor:
 
 
 @torch.no_grad()
-def zeroed(observed: Observed) -> Tensor:
+def zeroed_rows(observed: Observed) -> Tensor:
     """Returns value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if
     the value of a key is zero.
 
@@ -170,8 +170,8 @@ def from_attention(
 ) -> WordScore:
     """Returns a score from attention: the shares of the words in the pooled vector.
 
-    shares: `through`, `averaged` or `of_last_layer`. rows: `weights`, `norms` or `zeroed`, which
-    has (B, Q, K) of each layer and of the pooling.
+    shares: `through`, `averaged` or `of_last_layer`. rows: `weight_rows`, `norm_rows` or
+    `zeroed_rows`, which have (B, Q, K) of each layer and of the pooling.
     """
 
     def score(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
@@ -251,13 +251,13 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 
 
 WORD_SCORES: dict[str, tuple[str, WordScore]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", from_attention(through, weights, skips=True)),
-    "last_layer": ("attention, last layer", from_attention(of_last_layer, weights)),
-    "all_layers": ("attention, all layers", from_attention(averaged, weights)),
-    "norms": ("norms, all layers", from_attention(averaged, norms)),
-    "norm_rollout": ("norms, rollout", from_attention(through, norms, skips=True)),
-    "value_zeroing": ("value zeroing, all layers", from_attention(averaged, zeroed)),
-    "value_zeroing_rollout": ("value zeroing, rollout", from_attention(through, zeroed)),
+    "rollout": ("attention rollout", from_attention(through, weight_rows, skips=True)),
+    "last_layer": ("attention, last layer", from_attention(of_last_layer, weight_rows)),
+    "all_layers": ("attention, all layers", from_attention(averaged, weight_rows)),
+    "norms": ("norms, all layers", from_attention(averaged, norm_rows)),
+    "norm_rollout": ("norms, rollout", from_attention(through, norm_rows, skips=True)),
+    "value_zeroing": ("value zeroing, all layers", from_attention(averaged, zeroed_rows)),
+    "value_zeroing_rollout": ("value zeroing, rollout", from_attention(through, zeroed_rows)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),

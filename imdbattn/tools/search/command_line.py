@@ -59,7 +59,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
 
 def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
     """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
-    recorded = read_settings(folder / SEARCH_FILE)
+    saved = read_settings(folder / SEARCH_FILE)
     typed = {
         group_of(override): override for override in (*HydraConfig.get().overrides.task, *others)
     }
@@ -68,7 +68,7 @@ def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str
             f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}"
         )
     # `trust` is never read from the folder.
-    return recorded | {name: values[name] for name in ("trust", *typed)}
+    return saved | {name: values[name] for name in ("trust", *typed)}
 
 
 def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import joined, start_fork
 from imdbattn.launch.hydra_config import quote, resolved_dict
-from imdbattn.launch.job import Job, recorded_jobs, resumable
+from imdbattn.launch.job import Job, ended_jobs, resumable
 from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
@@ -218,11 +218,11 @@ class Trials:
 
         Raises UserError after FAILURES failed trials in a row.
         """
-        waiting = [Trial(self.study, trial._trial_id) for trial in self.recorded("RUNNING")]
+        waiting = [Trial(self.study, trial._trial_id) for trial in self.in_states("RUNNING")]
         with SideBySide(gpus_for(self.settings), self.options.n_jobs) as runs:
             while True:
                 while len(runs.running) < runs.limit:
-                    done = len(self.recorded("COMPLETE", "PRUNED"))
+                    done = len(self.in_states("COMPLETE", "PRUNED"))
                     if not waiting and done + len(runs.running) >= self.options.n_trials:
                         break
                     self.start(waiting.pop(0) if waiting else self.ask(), runs)
@@ -237,7 +237,7 @@ class Trials:
                         self.pruned.add(each.number)
                         each.process.terminate()  # it saves its state
 
-    def recorded(self, *states: str) -> list[FrozenTrial]:
+    def in_states(self, *states: str) -> list[FrozenTrial]:
         """Returns the trials of the study in these states."""
         return self.study.get_trials(deepcopy=False, states=[TrialState[name] for name in states])
 
@@ -353,7 +353,7 @@ def retrain(options: Search, overrides: list[str], folder: Path) -> list[float]:
     process = joined(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why
-    files = [sweep / name / "metrics.json" for name in recorded_jobs(sweep)]
+    files = [sweep / name / "metrics.json" for name in ended_jobs(sweep)]
     return [read_json(file)["test_accuracy"] for file in files]
 
 
