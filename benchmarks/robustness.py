@@ -35,7 +35,7 @@ from imdbattn.report import statistics
 from imdbattn.report.comparison import by_set, read_predictions
 from imdbattn.report.comparison_figures import (
     GREY,
-    MARKERS,
+    MARKER_SHAPES,
     row_chart,
     with_title,
     wrapped,
@@ -47,7 +47,7 @@ from imdbattn.report.finished_runs import (
     SplitPredictions,
     find_runs,
 )
-from imdbattn.report.numbers import percents, signed
+from imdbattn.report.numbers import interval_text, metric_text, percents
 from imdbattn.report.pages import png
 from imdbattn.report.variants import variants
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -378,8 +378,9 @@ def of_changes(results: Results) -> str:
         cells = [row_name(judge), f"{100 * before_NS.mean():.1f}"]
         for right_NS in after:
             gain_NS = right_NS - before_NS
-            low, high = statistics.mean_of(gain_NS).interval or (0.0, 0.0)
-            difference = f"{signed(gain_NS.mean())} ({signed(low)} to {signed(high)})"
+            gain = metric_text(gain_NS.mean(), "accuracy", sign=True)
+            interval = statistics.mean_of(gain_NS).interval or (0.0, 0.0)
+            difference = f"{gain} ({interval_text(interval, 'accuracy', sign=True)})"
             cells.append(f"{100 * right_NS.mean():.1f}, {difference}")
         lines.append(cells)
     return table(["model", *CHANGES], lines)
@@ -439,7 +440,7 @@ def picture(results: Results) -> Figure:
         rows = np.arange(len(changes)) + 0.7 * ((number + 0.5) / count - 0.5)
         label = row_name(judge).replace("`", "")
         axes.hlines(rows, accuracies[0], accuracies, color=styles[number], lw=1.2, alpha=0.5)
-        marker = MARKERS[number % len(MARKERS)]
+        marker = MARKER_SHAPES[number % len(MARKER_SHAPES)]
         axes.plot(accuracies, rows, marker, color=styles[number], ms=4.5, label=wrapped(label, 40))
     axes.plot([], [], color=GREY, lw=1.2, alpha=0.5, label="from the unchanged reviews")
     axes.set_ylim(len(changes) - 0.5, -0.5)

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import run_command
-from imdbattn.launch.hydra_config import resolved_dict, split_text
+from imdbattn.launch.hydra_config import resolved_dict, separate_value
 from imdbattn.launch.process import without_gc
 
 KEYS = ("file", "column", "out", "data.vectors.path", "data.cache_dir")
@@ -20,22 +20,22 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
     given = {} if text is None else {"text": text}
     settings = validate_as(Predict, resolved_dict(cfg) | given)
-    from imdbattn.launch.predict_files import open_texts, write_predictions
+    from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)
     with without_gc():
-        from imdbattn.report.prediction_page import digest, print_predictions, write_page
+        from imdbattn.report.prediction_page import digest, print_predictions, write_prediction_page
         from imdbattn.runs.apply import load_predictor, predictions_of
 
     predictor, folder = load_predictor(settings)
     if settings.out:
-        write_predictions(predictor, texts, settings, kept)
+        write_prediction_table(predictor, texts, settings, kept)
         print(f"predictions: {settings.out}")
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
         page = folder / "explanations" / f"{digest(predictions)}.html"
-        print(f"page: {write_page(predictions, page)}")
+        print(f"page: {write_prediction_page(predictions, page)}")
     else:  # a progress bar only if the lines do not go to a terminal
         bar = {"total": texts.total, "unit": " texts", "delay": 1}
         results = predictions_of(predictor, texts.lines, settings)
@@ -44,7 +44,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 
 def main() -> None:
-    text, arguments = split_text("text", sys.argv[1:])
+    text, arguments = separate_value("text", sys.argv[1:])
     # a list of runs is not quoted, because Hydra must parse it
     lists_runs = any(argument.startswith("run=[") for argument in arguments)
     keys = KEYS if lists_runs else ("run", *KEYS)

@@ -16,7 +16,12 @@ import numpy as np
 from imdbattn.api.display import html
 from imdbattn.io.files import expanded
 from imdbattn.report.pages import printed
-from imdbattn.report.prediction_page import page, print_predictions, printable, write_page
+from imdbattn.report.prediction_page import (
+    page,
+    print_predictions,
+    printable,
+    write_prediction_page,
+)
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
@@ -144,7 +149,7 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes a self-contained HTML page, and returns its path."""
-        return write_page([self.prediction], expanded(path))
+        return write_prediction_page([self.prediction], expanded(path))
 
     def __repr__(self) -> str:
         return printed(lambda console: print_predictions([self.prediction], console))

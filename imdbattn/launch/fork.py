@@ -75,7 +75,7 @@ def stop(processes: Sequence[BaseProcess], reason: BaseException) -> None:
         process.join()
 
 
-def joined(process: BaseProcess) -> BaseProcess:
+def wait_for(process: BaseProcess) -> BaseProcess:
     """Waits until a process has ended, and returns it. Stops it because of an exception here."""
     try:
         process.join()

@@ -49,7 +49,7 @@ def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
         comments = dict(comments_in(file)) | comments
     before, title, settings = text.partition("\nSettings")
     lines = []
-    for line, name, _ in named(settings.rstrip().splitlines()):
+    for line, name, _ in named_lines(settings.rstrip().splitlines()):
         if comment := comments.get(name):
             line = textwrap.fill(
                 comment,
@@ -77,12 +77,12 @@ def is_global(file: Path) -> bool:
 def comments_in(file: Path) -> Iterator[tuple[str, str]]:
     """Yields the dotted name and comment of the settings in a file."""
     group = () if is_global(file) else file.relative_to(conf_dir()).parts[:-1]
-    for _, name, comment in named(file.read_text(encoding="utf-8").splitlines()):
+    for _, name, comment in named_lines(file.read_text(encoding="utf-8").splitlines()):
         if comment:
             yield ".".join([*group, name]), comment
 
 
-def named(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def named_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yields each line of YAML with the dotted name and the comment of the setting in it, "" if it
     has none.
     """

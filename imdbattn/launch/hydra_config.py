@@ -58,7 +58,7 @@ def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     return list(overrides)
 
 
-def split_text(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """Returns the value of `name=value`, which Hydra does not see because it may contain even
     ${...}, and the other arguments. A value in quotes is what stands between them, as for Hydra.
     """

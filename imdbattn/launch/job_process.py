@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from imdbattn.errors import in_line
 from imdbattn.launch.failure import fail
-from imdbattn.launch.fork import ERRORS, joined, start_fork, stop
+from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
 from imdbattn.launch.machine import least_used, one_process, threads_each
@@ -48,7 +48,7 @@ def run_job(cfg: DictConfig) -> float | None:
             return log_end(job, "kept")
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
-        process = joined(start_job(job, cpus, as_command=True))
+        process = wait_for(start_job(job, cpus, as_command=True))
         return log_end(job, *outcome(job, process))
     except Exception as error:  # any exception: the other jobs still run
         write_end(folder, "failed", in_line(error, None))

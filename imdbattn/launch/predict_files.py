@@ -39,7 +39,7 @@ def open_texts(options: Predict) -> tuple[Lines, Kept | None]:
     return texts, kept_columns(expanded(options.file), options.keep) if options.keep else None
 
 
-def write_predictions(
+def write_prediction_table(
     predictor: "Predictor", texts: Lines, options: Predict, kept: Kept | None
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""

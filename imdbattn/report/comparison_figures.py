@@ -17,13 +17,13 @@ from imdbattn.report.content import ComparedSet, Curve, RungResults
 from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name
 from imdbattn.report.pages import integer_ticks, new_figure, style
 
-WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
+FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 # for color-blind readers (Okabe & Ito)
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
-MARKERS = "os^Dv<>P"  # with COLORS: 56 different markers
+MARKER_SHAPES = "os^Dv<>P"  # with COLORS: 56 different markers
 
 
 def accuracies(comparison: ComparedSet) -> Figure:
@@ -141,7 +141,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
     """
     names = list(map(wrapped, labels))
     row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
-    figure = new_figure(WIDTH, 0.5 + row * len(names) + extra)
+    figure = new_figure(FIGURE_WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
     style(axes)
     axes.tick_params(labelsize=9)
@@ -154,7 +154,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     """Returns titled panels, three in a row, with a common y axis and, if `sharex`, x axis."""
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = new_figure(WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
+    figure = new_figure(FIGURE_WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
         style(axes)

@@ -83,12 +83,12 @@ def report_of(comparison: ComparedSet) -> Report:
         notes=notes(comparison),
         skipped=comparison["skipped"],
         content=comparison,
-        folder=folder_name(comparison),
+        folder=name_of_folder(comparison),
         texts={"comparison.tex": latex(about(comparison), tables)},
     )
 
 
-def folder_name(scored: ScoredItems) -> str:
+def name_of_folder(scored: ScoredItems) -> str:
     """Returns the folder of a report, which never is a path."""
     fingerprint = "".join(letter for letter in scored["fingerprint"] if letter.isalnum())
     return f"{scored['split']}-{fingerprint}"

@@ -27,19 +27,17 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
-def signed(difference: float) -> str:
-    """Returns a difference of fractions in points, with its sign."""
-    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no −0.0
-
-
 def metric_text(value: float, metric: str, sign: bool = False) -> str:
     """Returns a value of a metric: in percent with one decimal, or with four digits.
 
     sign: whether it is a difference, which has a sign and is in points.
     """
+    plus = "+" if sign else ""
     if in_percent(metric):
-        return signed(value) if sign else percent(value)
-    return f"{value:{'+' if sign else ''}.4g}".replace("-", "−")
+        text = f"{round(100 * value, 1) + 0.0:{plus}.1f}"  # + 0.0: no −0.0
+    else:
+        text = f"{value:{plus}.4g}"
+    return text.replace("-", "−")
 
 
 def interval_text(

@@ -119,7 +119,7 @@ def write_report(report: Report, out: Path) -> Path:
         # null instead of NaN
         content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)
         files[f"{report.name}.json"] = json.dumps(content, indent=1) + "\n"
-    files[f"{report.name}.md"] = markdown(report)
+    files[f"{report.name}.md"] = render(Path(__file__).with_name("report.md.jinja"), report=report)
     files[f"{report.name}.html"] = page(report, drawn)
     old = out / f"{report.name}.md"
     with writing_into(out):
@@ -136,11 +136,6 @@ def write_report(report: Report, out: Path) -> Path:
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:
     """Returns one HTML page with the pictures (name -> PNG) inside."""
     return render(Path(__file__).with_name("report.html.jinja"), report=report, figures=pictures)
-
-
-def markdown(report: Report) -> str:
-    """Returns the report as Markdown with links to the figures."""
-    return render(Path(__file__).with_name("report.md.jinja"), report=report)
 
 
 def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:

@@ -57,7 +57,7 @@ def write_attention(prediction: Prediction, folder: Path) -> None:
     write_atomically(folder / "attention.html", page([prediction], [image]))
 
 
-def write_page(predictions: Sequence[Prediction], path: Path) -> Path:
+def write_prediction_page(predictions: Sequence[Prediction], path: Path) -> Path:
     """Writes `page` and returns its path."""
     write_atomically(path, page(predictions))
     return path

@@ -93,7 +93,7 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
     return figure
 
 
-def draw_positions(net: nn.Module, length: int, folder: Path) -> None:
+def write_position_figures(net: nn.Module, length: int, folder: Path) -> None:
     """Writes positions.png, distances.png, or both, for a model that has them."""
     if tables := position_tables(net, length):
         write_atomically(folder / "positions.png", png(dot_products(tables)))

@@ -38,7 +38,7 @@ OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 NOT_IN_LABELS = ("experiment=", "model.name=", "model.extends=")
 IGNORED = ("seed", "task", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
 # facts in metrics.json -> what differs if they do
-FACTS = {
+COMPARED_FACTS = {
     "vectors": "the word vectors",
     "tokenizer": "the code of the tokenizer",
     "train_fingerprint": "the training reviews",
@@ -280,7 +280,7 @@ def differences(new: Variant, old: Variant) -> Differences:
             (found.of_rungs if of_rung else found.others).append(text)
     # a rung may have further reviews
     has_extra = settings.get("data.extra") != others.get("data.extra")
-    for fact, name in FACTS.items():
+    for fact, name in COMPARED_FACTS.items():
         pair = run.metrics.get(fact), other.metrics.get(fact)
         explained = fact == "train_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:

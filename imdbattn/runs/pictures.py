@@ -7,7 +7,11 @@ from imdbattn.folders.run_folder import ATTENTION_SHARE
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import png
 from imdbattn.report.prediction_page import write_attention
-from imdbattn.report.run_figures import attention_over_epochs, draw_positions, learning_curves
+from imdbattn.report.run_figures import (
+    attention_over_epochs,
+    learning_curves,
+    write_position_figures,
+)
 from imdbattn.runs.callbacks import fixed_batches, measure
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -25,7 +29,9 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
             shares = measure(module, batches).query_shares
             figure = attention_over_epochs(curves, shares)
             write_atomically(pictures / "attention_entropy.png", png(figure))
-    draw_positions(module.net, getattr(module.settings.data, "max_tokens", None) or 512, pictures)
+    write_position_figures(
+        module.net, getattr(module.settings.data, "max_tokens", None) or 512, pictures
+    )
     prediction = module.example(data)
     if prediction is not None:
         write_attention(prediction, pictures)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # numbers of metrics.json that loggers receive by the same names
-FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
+LOGGED_FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def logged_results(metrics: NestedDict) -> dict[str, float]:
     """Returns the best validation values and the test values, which are the floats of metrics.json
     with these prefixes, and the speed, by their names in loggers.
     """
-    values = {name: metrics[name] for name in FACTS if name in metrics}
+    values = {name: metrics[name] for name in LOGGED_FACTS if name in metrics}
     for prefix, shown in (("val_", "best/val_"), ("test_", "test/")):
         for key, value in metrics.items():
             if key.startswith(prefix) and isinstance(value, float):

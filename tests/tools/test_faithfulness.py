@@ -19,10 +19,9 @@ from imdbattn.data.ragged import with_positions
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import scores
-from imdbattn.tools.faithfulness.edited_pairs import read_pairs
+from imdbattn.tools.faithfulness.edited_pairs import read_edited_pairs
 from imdbattn.tools.faithfulness.erasure import (
     average_precision,
-    beam_search,
     erase,
     extremes,
     keep,
@@ -30,6 +29,7 @@ from imdbattn.tools.faithfulness.erasure import (
     loss_without,
     ranks,
     removed_words,
+    search_removals,
     take,
     true_words,
     words_of,
@@ -220,7 +220,7 @@ def test_the_search_finds_what_exhaustion_finds_on_eight_words(settings, rung):
         for sign, exact in ((-1, -low_B.item()), (1, high_B.item())):
             counts = Counter(removed_words(share, 8) for share in shares)
             with torch.no_grad():
-                found = beam_search(partial(loss_without, net, batch, sign), 8, counts, 3)
+                found = search_removals(partial(loss_without, net, batch, sign), 8, counts, 3)
             assert exact - 0.05 * (high_B - low_B).item() <= found <= exact + 1e-6, (seed, sign)
 
 
@@ -285,9 +285,9 @@ def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
     rows = ["Sentiment\tText\tbatch_id", "Negative\tA bad film.\t1", "Positive\tA good film.\t1"]
     rows += ["Positive\tTrained on.\t2", "Negative\tNot trained on.\t2"]
     (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
-    pairs = read_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
+    pairs = read_edited_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
     assert pairs == [("A good film.", 1, "A bad film.", 0)]
     with pytest.raises(UserError, match="none of 2 originals is in this split"):
-        read_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
+        read_edited_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
     with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
-        read_pairs(tmp_path, ["bad", "good"], ["A good film."])
+        read_edited_pairs(tmp_path, ["bad", "good"], ["A good film."])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.nn.ladder import NoPositions, SelfAttention
 from imdbattn.nn.watch import rollout
 
-Number = Annotated[int, Field(ge=1)]
+PartNumber = Annotated[int, Field(ge=1)]  # of a layer or a head
 
 
 class Changes(BaseModel):
@@ -28,8 +28,8 @@ class Changes(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    heads: list[tuple[Number, Number]] = []  # layer and head, both counted from 1
-    layers: list[Number] = []  # counted from 1
+    heads: list[tuple[PartNumber, PartNumber]] = []  # layer and head, both counted from 1
+    layers: list[PartNumber] = []  # counted from 1
     words: list[Annotated[int, Field(ge=0)]] = []  # indices among the words that are read
     positions: bool = False  # whether positions and distances are removed
     shuffle: Annotated[int, Field(ge=0, lt=2**32)] | None = None  # seed of an order of the words

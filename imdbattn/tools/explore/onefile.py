@@ -221,7 +221,7 @@ def model_facts(
     labels = labels_of(small, [review["text"] for review in reviews])
     right = [label == review["label"] for label, review in zip(labels, reviews, strict=True)]
     return {
-        **result_of(model.metrics),
+        **shown_result(model.metrics),
         "label": model.name,
         "folder": model.name,
         "kind": "classifier",
@@ -239,7 +239,7 @@ def model_facts(
     }
 
 
-def result_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def shown_result(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the seed of a run and its accuracy on test, else on validation."""
     split = "validation" if metrics.get("test_accuracy") is None else "test"
     accuracy = metrics["test_accuracy" if split == "test" else "val_accuracy"]

@@ -23,7 +23,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
     PageModel,
     refuse_other_file,
-    result_of,
+    shown_result,
     test_reviews,
     write_page,
 )
@@ -97,7 +97,7 @@ class Runs:
         """Returns what the page lists of a run."""
         run = self.by_id[name]
         return {
-            **result_of(run.metrics),
+            **shown_result(run.metrics),
             "id": name,
             "label": self.labels[name],
             "folder": run.path,

@@ -16,7 +16,7 @@ from imdbattn.errors import UserError
 PAIR_COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
 
 
-class Pair(NamedTuple):
+class EditedPair(NamedTuple):
     """A review and its edited form. Labels are indices."""
 
     original: str
@@ -25,7 +25,9 @@ class Pair(NamedTuple):
     edited_label: int
 
 
-def read_pairs(path: Path, labels: Sequence[str], held_out: Collection[str]) -> list[Pair]:
+def read_edited_pairs(
+    path: Path, labels: Sequence[str], held_out: Collection[str]
+) -> list[EditedPair]:
     """Reads the pairs whose original was held out from training: is one of the texts `held_out`.
 
     path: a table, or a folder of tables, with the columns of PAIR_COLUMNS; two rows with the same
@@ -46,7 +48,7 @@ def read_pairs(path: Path, labels: Sequence[str], held_out: Collection[str]) -> 
     for both in by_number.values():
         ordered = sorted(both, key=lambda row: letters(row[0]) not in known)
         if [letters(text) in known for text, _ in ordered] == [True, False]:
-            pairs.append(Pair(*ordered[0], *ordered[1]))
+            pairs.append(EditedPair(*ordered[0], *ordered[1]))
     if not pairs:
         raise UserError(
             f"pairs_of={path}: none of {len(by_number):,} originals is in this split, so the model"

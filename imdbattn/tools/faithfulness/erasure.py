@@ -139,8 +139,8 @@ def extremes(
         width = 2**words if words <= EXHAUSTIVE else beam
         gain = partial(loss_without, net, alone, -1)
         loss = partial(loss_without, net, alone, 1)
-        low.append(-beam_search(gain, words, counts, width))
-        high.append(beam_search(loss, words, counts, width))
+        low.append(-search_removals(gain, words, counts, width))
+        high.append(search_removals(loss, words, counts, width))
     return {
         "low": torch.tensor(low, dtype=torch.float64),
         "high": torch.tensor(high, dtype=torch.float64),
@@ -159,7 +159,7 @@ def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) 
     return sign * torch.cat(losses)
 
 
-def beam_search(
+def search_removals(
     loss: Callable[[Tensor], Tensor], words: int, counts: Counter[int], beam: int
 ) -> float:
     """Returns the largest mean loss of growing sets of removed words.

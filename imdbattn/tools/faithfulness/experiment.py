@@ -37,7 +37,7 @@ from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
-from imdbattn.tools.faithfulness.edited_pairs import Pair, edited_words, read_pairs
+from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, read_edited_pairs
 from imdbattn.tools.faithfulness.settings import Faithfulness
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
@@ -45,7 +45,7 @@ VERSION = 5  # of the measurements; increment it when they change
 BATCH_POSITIONS = 8_192  # of a batch
 
 # name -> an element for each review of a batch
-Columns = dict[str, Tensor | Sequence[object]]
+MeasuredColumns = dict[str, Tensor | Sequence[object]]
 # a user's function: texts -> scores of the words of each
 CustomScore = partial[Sequence[Sequence[float]]]
 
@@ -106,7 +106,7 @@ class Measurement(NamedTuple):
     options: Mapping[str, object]  # what its numbers depend on in addition to the run
     maker: BatchMaker
     chosen_N: np.ndarray  # the reviews
-    measure: Callable[[Batch], Columns]  # called with each batch
+    measure: Callable[[Batch], MeasuredColumns]  # called with each batch
 
     @property
     def file(self) -> str:
@@ -157,9 +157,9 @@ class Subject:
         words = corpus.vectors.words if is_probe else []
         # its reviews have known reasons
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
-        self.pairs: list[Pair] = []
+        self.pairs: list[EditedPair] = []
         if options.pairs_of and not is_probe:
-            self.pairs = read_pairs(expanded(options.pairs_of), run.labels, self.texts)
+            self.pairs = read_edited_pairs(expanded(options.pairs_of), run.labels, self.texts)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -182,7 +182,7 @@ class Subject:
             name: str,
             arguments: Mapping[str, object],
             chosen_N: np.ndarray,
-            measure: Callable[[Batch], Columns],
+            measure: Callable[[Batch], MeasuredColumns],
             maker: BatchMaker = self.maker,
         ) -> None:
             if len(chosen_N):
@@ -216,7 +216,9 @@ class Subject:
         texts: the texts of all items, which a user's function reads.
         """
         if name not in self.custom:
-            return scores.WORD_SCORES[name][1](self.net, batch, scores.predicted(self.net, batch))
+            return scores.WORD_SCORES[name][1](
+                self.net, batch, scores.predicted_labels(self.net, batch)
+            )
         read = []
         for item in batch.items_B.tolist():
             words = self.predictor.words_read(texts[item])
@@ -232,13 +234,13 @@ class Subject:
             scores_T[:length] = torch.as_tensor(values)
         return scores_BT
 
-    def explained(self, name: str, batch: Batch) -> Columns:
+    def explained(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns the scores of the words, and their evaluation by erasure and known rationales."""
         scores_BT = self.score(name, batch, self.texts if name in self.custom else ())
-        label_B = scores.predicted(self.net, batch)
+        label_B = scores.predicted_labels(self.net, batch)
         ranks_BT = erasure.ranks(scores_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
-        columns: Columns = {
+        columns: MeasuredColumns = {
             "right": label_B == batch.labels_B,
             "scores": [scores_T.tolist() for scores_T in of_words(scores_BT, batch)],
             "comprehensiveness": erased_BS,
@@ -249,7 +251,7 @@ class Subject:
             columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
         return columns
 
-    def extremes(self, batch: Batch) -> Columns:
+    def extremes(self, batch: Batch) -> MeasuredColumns:
         """Returns the lowest and the highest AOPC that a search finds."""
         return {**erasure.extremes(self.net, batch, self.options.shares, self.options.search.beam)}
 
@@ -257,14 +259,14 @@ class Subject:
     def randomized_nets(self) -> dict[str, Classifier]:
         return randomized(self.net, self.options.seed)
 
-    def correlated(self, name: str, batch: Batch) -> Columns:
+    def correlated(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns rank correlations with the scores of each randomized network, for the label that
         the trained one predicts.
         """
-        label_B = scores.predicted(self.net, batch)
+        label_B = scores.predicted_labels(self.net, batch)
         score = scores.WORD_SCORES[name][1]
         trained = of_words(score(self.net, batch, label_B), batch)
-        columns: Columns = {}
+        columns: MeasuredColumns = {}
         for stage, net in self.randomized_nets.items():
             others = of_words(score(net, batch, label_B), batch)
             columns[stage] = list(map(spearman, trained, others))
@@ -283,13 +285,13 @@ class Subject:
             edits.append([changed[index] for index in read])
         return edits
 
-    def labeled_pairs(self, batch: Batch) -> Columns:
+    def labeled_pairs(self, batch: Batch) -> MeasuredColumns:
         """Returns whether the labels of both texts are right, and the share of edited words."""
         items = batch.items_B.tolist()
         pairs = [self.pairs[item] for item in items]
         label_B = torch.tensor([pair.label for pair in pairs])
         edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
-        first_B = scores.predicted(self.net, batch) == label_B
+        first_B = scores.predicted_labels(self.net, batch) == label_B
         probability_BC = self.predictor.classify([pair.edited for pair in pairs])
         second_B = probability_BC.argmax(1) == edited_label_B
         return {
@@ -299,7 +301,7 @@ class Subject:
             "share": [float(np.mean(self.edits[item])) for item in items],
         }
 
-    def found_edits(self, name: str, batch: Batch) -> Columns:
+    def found_edits(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns how well a score finds the edited words of each pair."""
         true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
         for true_T, item in zip(true_BT, batch.items_B.tolist(), strict=True):

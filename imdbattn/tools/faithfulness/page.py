@@ -39,7 +39,7 @@ def report_of(summary: Summary) -> Report:
         notes=notes(summary),
         skipped=summary["skipped"],
         content=summary,
-        folder=shared.folder_name(summary),
+        folder=shared.name_of_folder(summary),
     )
 
 

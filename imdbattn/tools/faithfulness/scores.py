@@ -181,7 +181,7 @@ def from_attention(
 
 
 @torch.no_grad()
-def predicted(net: Classifier, batch: Batch) -> Tensor:
+def predicted_labels(net: Classifier, batch: Batch) -> Tensor:
     """Returns (B,): the predicted labels."""
     return net(batch).argmax(1)
 

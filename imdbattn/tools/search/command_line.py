@@ -28,12 +28,12 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     known = {"search", "hydra", *OmegaConf.load(conf_dir() / SEARCH_FILE)} - {"space"}
     overrides = [override for override in arguments if "=" in override and override[0] != "-"]
-    others = [override for override in overrides if group_of(override) not in known]
+    others = [override for override in overrides if first_key(override) not in known]
     of_search = [argument for argument in arguments if argument not in others]
     return of_search, [prepared(override) for override in others]
 
 
-def group_of(override: str) -> str:
+def first_key(override: str) -> str:
     """Returns the first part of the key in an override."""
     return re.split(r"[=./@]", override.lstrip("+~"))[0]
 
@@ -61,7 +61,7 @@ def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str
     """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
     saved = read_settings(folder / SEARCH_FILE)
     typed = {
-        group_of(override): override for override in (*HydraConfig.get().overrides.task, *others)
+        first_key(override): override for override in (*HydraConfig.get().overrides.task, *others)
     }
     if fixed := [override for name, override in typed.items() if name not in CHANGEABLE]:
         raise UserError(
@@ -80,7 +80,7 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
         raise UserError(
             f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume="
         )
-    in_space = [override for override in others if group_of(override) == "space"]
+    in_space = [override for override in others if first_key(override) == "space"]
     values["train"] += [override for override in others if override not in in_space]
     try:
         typed_space = OverridesParser.create().parse_overrides(in_space)

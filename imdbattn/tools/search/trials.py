@@ -37,7 +37,7 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
-from imdbattn.launch.fork import joined, start_fork
+from imdbattn.launch.fork import start_fork, wait_for
 from imdbattn.launch.hydra_config import quote, resolved_dict
 from imdbattn.launch.job import Job, ended_jobs, resumable
 from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
@@ -350,7 +350,7 @@ def retrain(options: Search, overrides: list[str], folder: Path) -> list[float]:
     setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
     overrides = [*overrides, quote(f"{setting}={sweep}", [setting]), *search_path()]
     overrides += ["-m", f"hydra.launcher.n_jobs={options.n_jobs}"]
-    process = joined(start_fork(partial(execute, overrides), os.environ))
+    process = wait_for(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
         sys.exit(process.exitcode)  # the sweep has printed why
     files = [sweep / name / "metrics.json" for name in ended_jobs(sweep)]
