@@ -22,7 +22,7 @@ from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
-from imdbattn.launch.machine import least_used, one_process, threads_each
+from imdbattn.launch.machine import one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
 from imdbattn.settings.schema import TrainingSettings
@@ -208,8 +208,9 @@ class SideBySide:
             stop([each.process for each in self.running], reason)
 
     def start(self, number: int, job: Job) -> None:
-        """Starts a job: see `start_job`."""
-        gpu = least_used(self.gpus, (each.gpu for each in self.running))
+        """Starts a job, see `start_job`, on the GPU with the fewest jobs."""
+        used = [each.gpu for each in self.running]
+        gpu = min(self.gpus, key=used.count, default=None)
         process = start_job(job, threads_each(self.limit), gpu)
         self.running.append(Running(number, job, process, gpu, time.monotonic()))
 

@@ -5,8 +5,7 @@ torch.
 import os
 import shutil
 import subprocess
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
@@ -41,14 +40,6 @@ def gpus_for(settings: TrainingSettings) -> list[str]:
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     return [str(number) for number in range(len(gpu_memories()))]
-
-
-def least_used(names: Sequence[str], used: Iterable[str | None]) -> str | None:
-    """Returns the GPU among `names` with the fewest jobs, the first of several; None without
-    GPUs. used: the GPU of each job that is running.
-    """
-    jobs = Counter(used)
-    return min(names, key=lambda name: jobs[name]) if names else None
 
 
 def jobs_side_by_side(settings: TrainingSettings, names: Sequence[str]) -> int:

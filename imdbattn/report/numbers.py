@@ -27,17 +27,20 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
+def decimal(value: float, digits: int, sign: bool = False) -> str:
+    """Returns a number with so many decimals, and with its sign also if it is positive."""
+    # + 0.0: no −0.0
+    return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
 def metric_text(value: float, metric: str, sign: bool = False) -> str:
     """Returns a value of a metric: in percent with one decimal, or with four digits.
 
     sign: whether it is a difference, which has a sign and is in points.
     """
-    plus = "+" if sign else ""
     if in_percent(metric):
-        text = f"{round(100 * value, 1) + 0.0:{plus}.1f}"  # + 0.0: no −0.0
-    else:
-        text = f"{value:{plus}.4g}"
-    return text.replace("-", "−")
+        return decimal(100 * value, 1, sign)
+    return f"{value:{'+' if sign else ''}.4g}".replace("-", "−")
 
 
 def interval_text(

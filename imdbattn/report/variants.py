@@ -260,28 +260,32 @@ def differences(new: Variant, old: Variant) -> Differences:
     Settings that only one of the two models has belong to the rung, unless the command line has
     them.
     """
-    run = new.runs[0]
-    other = old.runs[0]
-    settings = without(run.settings, *IGNORED)
-    others = without(other.settings, *IGNORED)
-    typed = {override.partition("=")[0] for override in {*run.overrides} ^ {*other.overrides}}
+    new_run = new.runs[0]
+    old_run = old.runs[0]
+    new_settings = without(new_run.settings, *IGNORED)
+    old_settings = without(old_run.settings, *IGNORED)
+    overrides = {*new_run.overrides} ^ {*old_run.overrides}
+    typed = {override.partition("=")[0] for override in overrides}
     found = Differences([], [])
-    for setting in sorted(settings.keys() | others.keys()):
-        mine = settings.get(setting)
-        theirs = others.get(setting)
-        in_both = setting in settings and setting in others
+    for setting in sorted(new_settings.keys() | old_settings.keys()):
+        value = new_settings.get(setting)
+        old_value = old_settings.get(setting)
+        if value == old_value:
+            continue
+        in_both = setting in new_settings and setting in old_settings
         is_typed = setting in typed or (
             within(setting, *typed) and setting not in OF_RUNGS_IN_FILES
         )
-        of_rung = within(setting, *OF_RUNGS)
-        told = (in_both and is_typed) if of_rung else (in_both or is_typed)
-        if mine != theirs and told:
-            text = f"{setting} ({as_text(theirs)}, not {as_text(mine)})"
-            (found.of_rungs if of_rung else found.others).append(text)
+        text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
+        if within(setting, *OF_RUNGS):
+            if in_both and is_typed:
+                found.of_rungs.append(text)
+        elif in_both or is_typed:
+            found.others.append(text)
     # a rung may have further reviews
-    has_extra = settings.get("data.extra") != others.get("data.extra")
+    has_extra = new_settings.get("data.extra") != old_settings.get("data.extra")
     for fact, name in COMPARED_FACTS.items():
-        pair = run.metrics.get(fact), other.metrics.get(fact)
+        pair = new_run.metrics.get(fact), old_run.metrics.get(fact)
         explained = fact == "train_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
             found.others.append(name)

@@ -41,7 +41,7 @@ from imdbattn.tools.faithfulness.scores import (
     WORD_SCORES,
     applicable,
     change_from_zero,
-    predicted,
+    predicted_labels,
 )
 from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
 from tests import nets
@@ -53,7 +53,7 @@ REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 
 def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
     with torch.no_grad():
-        return WORD_SCORES[name][1](net, batch, predicted(net, batch))
+        return WORD_SCORES[name][1](net, batch, predicted_labels(net, batch))
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
@@ -114,7 +114,7 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
-    change_B = change_from_zero(net, batch, predicted(net, batch))
+    change_B = change_from_zero(net, batch, predicted_labels(net, batch))
     sum_B = score("integrated_gradients", net, batch).sum(1)
     torch.testing.assert_close(sum_B, change_B, rtol=0.0201, atol=1e-5)
     assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
@@ -165,7 +165,7 @@ def test_weights_are_randomized_from_the_output_downwards(settings):
 def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
-    scores_BT, label_B = score("leave_one_out", net, batch), predicted(net, batch)
+    scores_BT, label_B = score("leave_one_out", net, batch), predicted_labels(net, batch)
     for review, word in ((0, 0), (0, 3), (1, 1)):
         left = [place for place in range(len(REVIEWS[review])) if place != word]
         without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
@@ -184,7 +184,7 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
     for seed in range(8):
         review = np.random.default_rng(seed).integers(3, 60, 7).tolist()
         batch = nets.batch(net, [review])
-        label = int(predicted(net, batch))
+        label = int(predicted_labels(net, batch))
 
         def probability(words, net=net, label=label) -> float:
             with torch.no_grad():

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,6 +23,7 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
     PageModel,
+    lines_of,
     refuse_other_file,
     shown_result,
     test_reviews,
@@ -58,6 +60,10 @@ class Runs:
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()
+
+    def print_skipped(self) -> None:
+        for skipped in self.skipped:
+            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
 
     def run(self, name: str) -> FinishedRun:
         """Raises UserError for a run that this server does not have."""
@@ -123,9 +129,11 @@ class Reviews(Message):
         }
 
 
-def write_runs(runs: Runs, out: str) -> dict[str, Any]:
-    """Writes a file with the runs that a browser can compute; others are in `runs.skipped`."""
-    refuse_other_file(expanded(out))  # before the models are loaded
+def write_runs(options: Explore) -> None:
+    """Writes one file with all runs that a browser can compute, and prints what it has."""
+    out = expanded(str(options.out))
+    refuse_other_file(out)  # before the models are loaded
+    runs = Runs(options.runs, options)
     models = []
     for name, run in runs.by_id.items():
         try:
@@ -135,8 +143,10 @@ def write_runs(runs: Runs, out: str) -> dict[str, Any]:
     if not models:
         reasons = "; ".join(f"{skip['folder']} ({skip['reason']})" for skip in runs.skipped)
         raise UserError(f"no run can be computed in the browser: {reasons}")
-    options = runs.options
-    return write_page(models, out, options.words, options.precision, options.reviews)
+    facts = write_page(models, out, options.words, options.precision, options.reviews)
+    runs.print_skipped()
+    print(*lines_of(facts), sep="\n")
+    print(f"written: {options.out} ({facts['size'] / 1e6:.2f} MB)")
 
 
 def run_id(run: FinishedRun) -> str:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import secrets
 import socket
-import sys
 import threading
 import webbrowser
 from collections.abc import Awaitable, Callable
@@ -141,8 +140,7 @@ def serve(settings: Explore) -> None:
         address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"
         count = len(runs.by_id)
         print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)
-        for skipped in runs.skipped:
-            print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
+        runs.print_skipped()
         if settings.open:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
         app = make_app(runs, token)

@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
 from imdbattn.report.comparison_figures import COLORS, small_multiples, with_title
-from imdbattn.report.numbers import mean_and_sd, p_value, percents
+from imdbattn.report.content import Interval
+from imdbattn.report.numbers import decimal, mean_and_sd, p_value, percents
 from imdbattn.report.pages import Picture, Report, Section, Table
 from imdbattn.tools.faithfulness.scores import RAW, WITH_VALUES, WORD_SCORES
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
@@ -19,6 +20,7 @@ from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 # a score fails the randomization test if its correlation is significantly above this
 UNCHANGED = 0.5
 QUESTION = "Is attention an explanation here? By erasure,"
+DIGITS = 3  # decimals of all numbers
 DASHES = ("-", "--", ":", "-.")  # with COLORS: 28 different lines
 TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
 MEASURES = TEXTS.measures  # name -> title and text
@@ -86,8 +88,8 @@ def claim_table(summary: Summary) -> Table:
             MEASURES[claim["measure"]].title,
             shown(claim["about"]),
             f"{claim['reviews']:,}",
-            decimal(claim["mean"], "+"),
-            " to ".join(decimal(end, "+") for end in claim["interval"] or ()),
+            decimal(claim["mean"], DIGITS, sign=True),
+            ends(claim["interval"], sign=True),
             claim["verdict"],
             p_value(claim["holm_p"]),
         ]
@@ -114,20 +116,17 @@ def shown(about: str) -> str:
     return WORD_SCORES[name][0] + comma + rest if name in WORD_SCORES else about
 
 
-def decimal(value: float, sign: str = "") -> str:
-    """Returns a number with three decimals. sign: "+" writes it."""
-    return f"{round(value, 3) + 0.0:{sign}.3f}".replace("-", "−")  # + 0.0: no −0.000
-
-
 def cell(entry: MeasuredNumber) -> str:
     """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
-    text = decimal(entry["mean"])
+    text = decimal(entry["mean"], DIGITS)
     if entry["few"]:
         return f"{text} (too few reviews)"
-    if entry["interval"] is None:
-        return text
-    low, high = map(decimal, entry["interval"])
-    return f"{text} ({low} to {high})"
+    return text if entry["interval"] is None else f"{text} ({ends(entry['interval'])})"
+
+
+def ends(interval: Interval, sign: bool = False) -> str:
+    """Returns the ends of an interval; "" without one."""
+    return " to ".join(decimal(end, DIGITS, sign) for end in interval or ())
 
 
 def erasure_figure(summary: Summary) -> Figure:
@@ -208,7 +207,7 @@ def best_scores(numbers: Sequence[MeasuredNumber]) -> list[str]:
         for group, members in groups.items():
             mean, best = max((means.get((name, rung), -1), name) for name in members)
             if mean > -1:
-                parts.append(f"{group} {decimal(mean)} ({shown(best)})")
+                parts.append(f"{group} {decimal(mean, DIGITS)} ({shown(best)})")
         reviews = min(entry["reviews"] for entry in normalized if entry["rung"] == rung)
         lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
     return lines

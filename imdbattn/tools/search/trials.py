@@ -56,8 +56,6 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 Space = dict[str, BaseDistribution]  # setting -> its values
-Choice = str | int | float | bool | None
-Params = Mapping[str, object]  # setting -> the value of a trial
 FAILURES = 10  # consecutive failed trials that end a search
 FEWEST_TRIALS = 4  # finished trials that an importance requires
 TABLE_ROWS = 10  # trials in the table
@@ -122,14 +120,14 @@ def distribution(values: object) -> BaseDistribution:
     return FloatDistribution(**values) if has_float else IntDistribution(**values)
 
 
-def ends_of(values: BaseDistribution) -> Sequence[Choice]:
+def ends_of(values: BaseDistribution) -> Sequence[object]:
     """Returns both ends of a range, or all values of a list."""
     if isinstance(values, CategoricalDistribution):
         return values.choices
     return [vars(values)["low"], vars(values)["high"]]
 
 
-def as_overrides(params: Params) -> list[str]:
+def as_overrides(params: Mapping[str, object]) -> list[str]:
     """Returns settings as on a command line."""
     return [as_override(name, value) for name, value in params.items()]
 
