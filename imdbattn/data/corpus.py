@@ -34,7 +34,7 @@ from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 16  # version of the cache entries; increment it when `write_entry` changes
+TOKENS_FORMAT = 17  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words is a warning
 SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
 VECTORS_REMEDY = (
@@ -141,9 +141,14 @@ def prepare_reviews(
 
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:
-    """Logs the sizes of users' splits, and what may be meant otherwise: reviews without words,
-    texts that occur several times, and labels that share parts. source: its name.
+    """Logs the sizes of users' splits, and what may be meant otherwise: omitted training reviews,
+    reviews without words, texts that occur several times, and labels that share parts.
+
+    source: its name.
     """
+    if dropped := corpus.facts["dropped"]:
+        omitted = f"omitted {dropped} training reviews"
+        log.info("%s: %s whose text is also in another split", source, omitted)
     repeated_texts: Any = corpus.facts["repeated_texts"]
     for name, split in corpus.splits.items():
         if corpus.source_kind == "path":
@@ -292,9 +297,6 @@ def write_entry(
             texts = pa.table({"row": table["row"], "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
         fingerprints[name] = fingerprint(split.fingerprint_lines())
-    if reviews.dropped:
-        omitted = f"omitted {reviews.dropped} training reviews"
-        log.info("%s: %s whose text is also in another split", source.name, omitted)
     meta = {
         "label_names": reviews.label_names,
         "source_kind": source.kind,
@@ -306,6 +308,7 @@ def write_entry(
             "known_tokens": known / max(tokens, 1),
             "known_words": share_of(known_words, known_words + unknown_words),
             "repeated_texts": repeated,
+            "dropped": reviews.dropped,
             **reviews.facts,
         },
     }

@@ -1,6 +1,7 @@
 """Settings of imdbattn.compare, conf/compare.yaml, and of other commands that read several runs."""
 
 import os
+import re
 from collections.abc import Iterable
 from glob import glob
 from pathlib import Path
@@ -12,6 +13,9 @@ from imdbattn.io.files import expanded
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import FunctionName, Group, Natural, Text, validate_as
 
+# a comma in quotes belongs to the name
+NAME_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
+
 
 def folders_in(runs: Any) -> list[str]:
     """Returns the folders in `runs`: one folder, a list, or text such as "[a,b]"; instead of a
@@ -19,7 +23,7 @@ def folders_in(runs: Any) -> list[str]:
     """
     is_listed = isinstance(runs, str) and runs.startswith("[") and runs.endswith("]")
     if isinstance(runs, str) and is_listed and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in runs[1:-1].split(",")]
+        runs = [name.strip(" '\"") for name in NAME_IN_LIST.findall(runs[1:-1])]
     found: list[str] = []
     for folder in runs if isinstance(runs, list) else [runs]:
         if folder not in (None, ""):

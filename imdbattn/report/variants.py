@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,17 +61,18 @@ class Variant:
     def extends(self) -> str | None:
         return self.runs[0].settings["model"].get("extends")
 
-    def endings(self) -> list[list[str]]:
+    def endings(self, common: Collection[str]) -> list[list[str]]:
         """Returns what can follow the name of the model in a label, the shortest first; no other
         variant has the last one.
+
+        common: the sources of all runs, which are not in labels.
         """
         run = self.runs[0]
         whole = self.overrides
-        init = run.metrics.get("init_digest")
         return [
             in_short(whole),
             whole,
-            [*whole, f"init={init}"] if init else whole,
+            in_short([*whole, *(source for source in sources(run) if source not in common)]),
             [*whole, f"#{hexdigest({'': run.identity})}"],
         ]
 
@@ -82,7 +83,7 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
-    given, then the digest of `init`, at last a digest of all.
+    given, then the names of the files of data, vectors and first weights, at last a digest of all.
     """
     common = {*shared_overrides(runs), *equal_settings(runs)}
     ladder = []
@@ -92,7 +93,8 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         ladder.append(Variant(group[0].model, overrides, by_seed))
     order = models_in_order(ladder)
     ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
-    for endings in zip(*(variant.endings() for variant in ladder), strict=True):
+    common_sources = set.intersection(*(set(sources(run)) for run in runs))
+    for endings in zip(*(variant.endings(common_sources) for variant in ladder), strict=True):
         times = Counter(variant.label for variant in ladder)
         for variant, ending in zip(ladder, endings, strict=True):
             if not variant.label or times[variant.label] > 1:
@@ -145,8 +147,12 @@ def shortened(override: str) -> str:
         setting = setting.removesuffix("._target_")
         _, _, value = value.rpartition(".")
     elif not value.startswith("["):
-        value = value.rstrip("/").rpartition("/")[2]
+        value = last_part(value)
     return f"{setting.rpartition('.')[2]}={value}"
+
+
+def last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def sort_key(override: str) -> tuple[str, list[float], str]:
@@ -158,6 +164,17 @@ def sort_key(override: str) -> tuple[str, list[float], str]:
 def shared_overrides(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns the overrides that all runs have."""
     return sorted(set.intersection(*(set(run.overrides) for run in runs)))
+
+
+def sources(run: FinishedRun) -> list[str]:
+    """Returns the settings that name data, vectors or first weights, as overrides, with the last
+    part of a path.
+    """
+    return [
+        f"{setting}={last_part(str(value))}"
+        for setting, value in flat(run.settings).items()
+        if value is not None and within(setting, *SOURCES)
+    ]
 
 
 def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:

@@ -56,6 +56,20 @@ def test_texts_that_occur_several_times_in_a_split_are_reported(
     assert repeated["test"] == {"texts": 2, "reviews": 5}
 
 
+def test_omitted_training_texts_are_reported_by_every_run(data_settings, small, tmp_path, caplog):
+    for split in ("train", "validation", "test"):
+        rows = [f"{split} film number {n},{n % 2}" for n in range(20)]
+        rows += ["test film number 3,1", "test film number 4,0"] if split == "train" else []
+        (tmp_path / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    words = [*small, f"data.path={tmp_path}", "data.min_known=0"]
+    for _ in range(2):  # the second time the texts come from the cache
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            corpus = prepare_reviews(data_settings(*words))
+        assert "omitted 2 training reviews whose text is also in another split" in caplog.text
+        assert corpus.facts["dropped"] == 2
+
+
 def test_pairs_whose_target_has_no_spaces_are_refused(settings, tmp_path):
     draw = random.Random(0)
     rows = [f"i see number {n} .\t{''.join(draw.choices(CHINESE, k=8))}" for n in range(80)]

@@ -256,9 +256,28 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     write_run(tmp_path / "c", "residual", **common)
     for seed in (1, 2):
         facts = {"init_digest": "3a0d2e"}
-        write_run(tmp_path / f"d{seed}", "residual", seed, metrics=facts, **common)
-    names = ["mean", "residual", "residual init=3a0d2e", "residual score=Dot lr=0.003"]
+        run = {"metrics": facts, "init": "/runs/short", **common}
+        write_run(tmp_path / f"d{seed}", "residual", seed, **run)
+    names = ["mean", "residual", "residual init=short", "residual score=Dot lr=0.003"]
     assert labels_of(quick(tmp_path)) == names
+
+
+def test_variants_with_other_vectors_or_data_are_named_by_their_files(tmp_path):
+    files = {"a": "/vectors/one.txt", "b": "/vectors/two.txt"}
+    for name, file in files.items():
+        facts = {"vectors": f"digest of {name}"}
+        write_run(tmp_path / name, metrics=facts, data__vectors__path=file)
+    names = ["mean path=one.txt", "mean path=two.txt"]
+    assert sorted(labels_of(quick(tmp_path))) == names
+    facts = {"train_fingerprint": "t2", "vectors": "digest of b"}
+    changed = {"data__vectors__path": files["b"], "data__path": "/other/reviews.csv"}
+    write_run(tmp_path / "c", metrics=facts, **changed)
+    names = [
+        "mean data.path=reviews.csv data.vectors.path=two.txt",
+        "mean data.path=somewhere data.vectors.path=one.txt",
+        "mean data.path=somewhere data.vectors.path=two.txt",
+    ]
+    assert sorted(labels_of(quick(tmp_path))) == names
 
 
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
