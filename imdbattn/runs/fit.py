@@ -82,7 +82,8 @@ def fit_locked(
     state = read_state(saved) if resume else None
     module = new_module(task, settings, corpus, state)
 
-    fingerprints = {**corpus.fingerprints, "vectors": module.hparams.get("vectors")}
+    inputs = {"vectors": module.hparams.get("vectors"), "tokenizer": corpus.facts.get("tokenizer")}
+    fingerprints = {**corpus.fingerprints, **inputs}
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     beginning = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
     saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)

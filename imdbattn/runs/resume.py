@@ -108,7 +108,7 @@ class ResumeCheckpoint(L.Callback):
     epoch begins.
     Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits and the vectors.
+    fingerprints: of the splits, the vectors and the code of a custom tokenizer.
     """
 
     def __init__(

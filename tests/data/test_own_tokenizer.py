@@ -1,6 +1,7 @@
 """A callable of one's own splits texts, and is called only if it is trusted."""
 
 import random
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,8 @@ from imdbattn.data.tokens import UNK, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.launch.job import has_current_results
 from imdbattn.runs.fit import fit
+from imdbattn.tasks.reviews.module import ReviewClassifier
+from tests.resuming import stops
 
 GOOD, BAD = ("好看", "喜欢", "精彩"), ("无聊", "失望", "糟糕")
 NEUTRAL = ("电影", "演员", "我", "很", "的")
@@ -71,6 +74,30 @@ def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
     assert again.predict(["我很喜欢"])[0].probability == pytest.approx(
         model.predict(["我很喜欢"])[0].probability, abs=1e-3
     )
+
+
+def test_a_tokenizer_that_has_changed_since_training_is_named(
+    settings, small, package, chinese, tmp_path, monkeypatch, caplog
+):
+    run = tmp_path / "run"
+    cfg = settings(*small, "model=mean", "trainer.max_epochs=2", *chinese)
+    stopping = stops(monkeypatch, ReviewClassifier)
+    stopping(1, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        fit(cfg, run)
+    stopping(None)
+    file = package / "zhcut.py"
+    code = file.read_text("utf-8")
+    file.write_text(code.replace("return re.findall", "return text[:1] + re.findall"), "utf-8")
+    with pytest.raises(UserError, match=r"was trained with other data.*tokenizer="):
+        fit(cfg, run, resume=True)
+    file.write_text(code, "utf-8")
+    fit(cfg, run, resume=True)
+    imdbattn.load(run, trust="zhcut")
+    assert "its code has changed" not in caplog.text
+    file.write_text(code + "# another version\n", "utf-8")
+    imdbattn.load(run, trust="zhcut")
+    assert "data.tokenizer=zhcut.cut: its code has changed since training" in caplog.text
 
 
 def test_what_returns_no_words_is_named(package):

@@ -184,6 +184,8 @@ class ReviewClassifier(Learner):
             settings.model, corpus.vectors, len(corpus.label_names), tuned_R, phrases
         )
         metadata = {"vectors": corpus.vectors.fingerprint, "labels": corpus.label_names}
+        if version := corpus.facts.get("tokenizer"):
+            metadata["tokenizer"] = version
         module = cls(
             net,
             settings,

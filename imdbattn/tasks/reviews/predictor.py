@@ -3,6 +3,7 @@
 Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys, C classes.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from imdbattn.data.corpus import ReviewCorpus, prepare_reviews, tokenizer_of
+from imdbattn.data.corpus import (
+    ReviewCorpus,
+    custom_tokenizer_version,
+    prepare_reviews,
+    tokenizer_of,
+)
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import (
     Batch,
@@ -41,6 +47,8 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.weights import check_same, load_weights
 
+log = logging.getLogger(__name__)
+
 
 class ReviewPredictor(Predictor):
     """Labels texts with a trained net."""
@@ -59,6 +67,10 @@ class ReviewPredictor(Predictor):
         weights, metadata = trained
         vectors = vectors or load_vectors(settings.data.vectors, settings.data.cache_dir)
         check_same("the checkpoint", metadata, {"vectors": vectors.fingerprint})
+        version = custom_tokenizer_version(settings.data.tokenizer)
+        if metadata.get("tokenizer", version) != version:
+            name = settings.data.tokenizer.target
+            log.warning("data.tokenizer=%s: its code has changed since training", name)
         phrases = None
         if settings.model.phrases:
             from imdbattn.nn.beyond.context import Phrases
