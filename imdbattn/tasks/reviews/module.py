@@ -183,8 +183,11 @@ class ReviewClassifier(Learner):
         net = build_classifier(
             settings.model, corpus.vectors, len(corpus.label_names), tuned_R, phrases
         )
-        metadata = {"vectors": corpus.vectors.fingerprint, "labels": corpus.label_names}
-        if version := corpus.facts.get("tokenizer"):
+        metadata: dict[str, Any] = {
+            "vectors": corpus.vectors.fingerprint,
+            "labels": corpus.label_names,
+        }
+        if version := corpus.facts.get("tokenizer"):  # a custom one
             metadata["tokenizer"] = version
         module = cls(
             net,
