@@ -10,7 +10,7 @@ from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import resolved_dict, separate_value
 from imdbattn.launch.process import without_gc
 
-KEYS = ("file", "column", "out", "data.vectors.path", "data.cache_dir")
+KEYS = ("run", "file", "column", "out", "data.vectors.path", "data.cache_dir")
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
@@ -45,10 +45,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 def main() -> None:
     text, arguments = separate_value("text", sys.argv[1:])
-    # a list of runs is not quoted, because Hydra must parse it
-    lists_runs = any(argument.startswith("run=[") for argument in arguments)
-    keys = KEYS if lists_runs else ("run", *KEYS)
-    run_command("predict", lambda cfg: predict(cfg, text), arguments, *keys)
+    run_command("predict", lambda cfg: predict(cfg, text), arguments, *KEYS)
 
 
 if __name__ == "__main__":

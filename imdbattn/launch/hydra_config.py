@@ -24,20 +24,32 @@ HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behavior
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 COLUMNS = ("data.text_column", "data.label_column")
+LISTS = ("run", "runs")  # settings of other commands: a path, or a list of paths
+# a comma in quotes belongs to the name
+RUN_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
 
 
 def quote(argument: str, names: Collection[str]) -> str:
     """Returns `name=value` with the value quoted for Hydra's grammar, if `name` is in `names` and
-    the value is not quoted yet.
+    the value is not quoted yet. Of a list of runs each one is quoted.
     """
     name, equals, value = argument.partition("=")
     if name not in names or not equals or value == "null" or QUOTED_VALUE.fullmatch(value):
         return argument
+    is_list = name in LISTS and value.startswith("[") and value.endswith("]")
+    if not is_list or os.path.exists(os.path.expanduser(value)):
+        return f"{name}={in_quotes(value)}"
+    runs = [run.strip(" '\"") for run in RUN_IN_LIST.findall(value[1:-1])]
+    return f"{name}=[{','.join(in_quotes(run) for run in runs if run)}]"
+
+
+def in_quotes(value: str) -> str:
+    """Returns a value in single quotes, as Hydra's grammar reads it."""
     # Backslashes are special only before a quote: one in the value, or the closing one.
     value = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", "\\'")
-    return f"{name}='{value}'"
+    return f"'{value}'"
 
 
 def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:

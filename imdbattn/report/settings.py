@@ -1,7 +1,6 @@
 """Settings of imdbattn.compare, conf/compare.yaml, and of other commands that read several runs."""
 
 import os
-import re
 from collections.abc import Iterable
 from glob import glob
 from pathlib import Path
@@ -13,17 +12,11 @@ from imdbattn.io.files import expanded
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import FunctionName, Group, Natural, Text, validate_as
 
-# a comma in quotes belongs to the name
-NAME_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
-
 
 def folders_in(runs: Any) -> list[str]:
-    """Returns the folders in `runs`: one folder, a list, or text such as "[a,b]"; instead of a
-    pattern such as runs/day* those that it matches.
+    """Returns the folders in `runs`: one folder, or a list; instead of a pattern such as runs/day*
+    those that it matches.
     """
-    is_listed = isinstance(runs, str) and runs.startswith("[") and runs.endswith("]")
-    if isinstance(runs, str) and is_listed and not expanded(runs).exists():
-        runs = [name.strip(" '\"") for name in NAME_IN_LIST.findall(runs[1:-1])]
     found: list[str] = []
     for folder in runs if isinstance(runs, list) else [runs]:
         if folder not in (None, ""):
