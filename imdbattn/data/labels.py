@@ -119,7 +119,7 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     """Raises UserError unless exactly one column has this name; the message proposes a usual name.
 
     where: the table, for the message. names: of its columns. setting: that names the column, such
-    as data.text_column.
+    as data.text_column; the column's name itself if there is none.
     """
     count = list(names).count(column)
     if count == 1:
@@ -130,4 +130,6 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     kind = setting.removesuffix("_column").rpartition(".")[2]
     proposed = [usual[name] for name in USUAL_COLUMNS.get(kind, ()) if name in usual]
     perhaps = f", perhaps to {proposed[0]}" if proposed else ""
-    raise UserError(f"{where}: {has} '{column}'; it has {known}: set {setting}{perhaps}")
+    # without a setting, the column's name is fixed
+    remedy = f": set {setting}{perhaps}" if setting != column else ""
+    raise UserError(f"{where}: {has} '{column}'; it has {known}{remedy}")

@@ -94,8 +94,9 @@ def mean_predictor(options: RunCommand) -> Predictor:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         for run in [str(run) for run in folders if finished(run)] or [path]:
             members[run], _ = load_predictor(options.model_copy(update={"run": run}))
+    mean = next(iter(members.values())).mean_of(members)
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
-    return next(iter(members.values())).mean_of(members)
+    return mean
 
 
 def predictions_of(

@@ -18,12 +18,12 @@ QUOTED_TEXT = (
 
 
 def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> str:
-    """Returns the first error, as `key=value must be ...`. group: the name of the settings."""
-    error, keys, value = errors.errors()[0], [group] if group else [], settings
-    for part in error["loc"]:
-        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
-            value = value[part]
-            keys.append(str(part))
+    """Returns the first error of the innermost values, as `key=value must be ...`: of a list that
+    is no choice either, that of its item. group: the name of the settings.
+    """
+    found = [(error, *place_of(error["loc"], settings)) for error in errors.errors()]
+    error, keys, value = max(found, key=lambda one: len(one[1]))
+    keys = [group, *keys] if group else keys
     key = ".".join(keys)
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
@@ -35,6 +35,16 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
     if error["type"] == "string_type" and isinstance(value, int | float | None):
         must += QUOTED_TEXT
     return f"{key}={as_text(value)} {must}"
+
+
+def place_of(parts: Iterable[int | str], settings: Any) -> tuple[list[str], Any]:
+    """Returns the keys of an error in `settings`, and the value there."""
+    keys, value = [], settings
+    for part in parts:
+        with suppress(KeyError, IndexError, TypeError):  # the name of a union's member is not a key
+            value = value[part]
+            keys.append(str(part))
+    return keys, value
 
 
 # Names of settings in other programs -> the last part of their key here
