@@ -198,13 +198,6 @@ def test_a_pattern_names_all_runs_that_it_matches(settings, tmp_path):
         assert read.runs == [f"{tmp_path}/day1", f"{tmp_path}/day2"]
 
 
-def test_a_folder_with_a_comma_is_quoted_in_a_list_of_folders(shell, tmp_path):
-    names = f"runs=[{tmp_path}/night,'{tmp_path}/day, late']"
-    (tmp_path / "night").mkdir()
-    done = shell("compare", names)
-    assert f"runs={tmp_path}/day, late: there is no such folder" in done.stderr
-
-
 def test_the_settings_of_tests_are_those_that_hydra_composes(composed):
     """The fixture lets Hydra read the files only once."""
     for words in (
