@@ -147,7 +147,7 @@ def shortened(override: str) -> str:
         setting = setting.removesuffix("._target_")
         _, _, value = value.rpartition(".")
     elif not value.startswith("["):
-        value = last_part(value)
+        value = last_part(value.strip("'\""))  # the command quotes paths
     return f"{setting.rpartition('.')[2]}={value}"
 
 
@@ -293,6 +293,9 @@ def differences(new: Variant, old: Variant) -> Differences:
         is_typed = setting in typed or (
             within(setting, *typed) and setting not in OF_RUNGS_IN_FILES
         )
+        group = setting.rpartition(".")[0]  # of data.tokenizer._target_, which may be a name
+        if old_value is None:
+            old_value = old_settings.get(group)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
         if within(setting, *OF_RUNGS):
             if in_both and is_typed:

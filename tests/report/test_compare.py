@@ -262,6 +262,18 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     assert labels_of(quick(tmp_path)) == names
 
 
+def test_a_custom_tokenizer_and_a_quoted_path_are_shown_as_they_were_typed(tmp_path):
+    write_run(tmp_path / "a", "mean")
+    own = {"data__tokenizer": {"_target_": "mypkg.words"}, "data__extra": "'tables/more.csv'"}
+    run = write_run(tmp_path / "b", "base", **own)
+    config = OmegaConf.load(run / "config.yaml")
+    config.overrides = ["data.extra='tables/more.csv'", "data.tokenizer._target_=mypkg.words"]
+    OmegaConf.save(config, run / "config.yaml")
+    found = quick(tmp_path)
+    assert labels_of(found) == ["mean", "base extra=more.csv tokenizer=words"]
+    assert "data.tokenizer._target_ (ptb, not mypkg.words)" in " ".join(found["remarks"])
+
+
 def test_variants_with_other_vectors_or_data_are_named_by_their_files(tmp_path):
     files = {"a": "/vectors/one.txt", "b": "/vectors/two.txt"}
     for name, file in files.items():
