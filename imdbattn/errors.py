@@ -22,15 +22,13 @@ class UserError(Exception):
 
 
 def in_line(message: object, longest: int | None = 200) -> str:
-    """The start of an error, or of text quoted from a file, as a single line. longest: in
-    characters; None for all.
-    """
+    """Returns the start of an error or a quoted text as one line. longest: length, None for all."""
     text = " ".join(str(message).split())[:longest]
     return text or (type(message).__name__ if isinstance(message, BaseException) else "")
 
 
 def in_shell(word: str) -> str:
-    """The word as it is typed in a shell, in double quotes if that avoids quotes within quotes."""
+    """Returns the word as it is typed in a shell, in double quotes if that avoids nested quotes."""
     return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)
 
 
@@ -40,14 +38,14 @@ def visible(text: str) -> str:
 
 
 class VisibleFormatter(logging.Formatter):
-    """For all logs of the commands, because messages quote run folders and reviews."""
+    """Formats records with `visible`, because messages quote run folders and reviews."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
 
 
 def print_any_text() -> None:
-    """Lets standard output replace the characters that its encoding does not have."""
+    """Makes standard output replace the characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

@@ -25,7 +25,7 @@ class Comparison:
 
     A notebook shows the tables and the figure of accuracies.
 
-    contents: of comparison.json, one for each set.
+    contents: the content of comparison.json for each set.
 
     >>> comparison = imdbattn.compare(["runs/ladder"])
     >>> comparison.rungs[["rung", "test", "low", "high"]].shape
@@ -92,8 +92,7 @@ def compare(
 
     Args:
         runs: one or more folders that contain run folders at any depth.
-        against: the rung that others are compared with; None compares each rung with the one that
-            it extends.
+        against: the rung that others are compared with; None compares each with the one it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", disagreements=5.
 

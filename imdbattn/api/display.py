@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 StrPath = str | os.PathLike[str]
-FIRST_SHOWN = ("accuracy", "loss", "bleu", "f1")  # ends of the names that are shown first
+FIRST_SHOWN = ("accuracy", "loss", "bleu", "f1")  # names with these ends are shown first
 
 
 def html(table: "pd.DataFrame", **options: int | bool) -> str:
-    """Returns a table for a notebook, with every text escaped. options: of DataFrame.to_html.
+    """Returns a table for a notebook, with every text escaped. options: those of DataFrame.to_html.
 
-    With the classes, $ in a text begins no formula.
+    The classes prevent $ in a text from beginning a formula.
     """
     return table.to_html(border=0, classes="tex2jax_ignore mathjax_ignore", **options)
 

@@ -34,10 +34,10 @@ MODEL_LOCK = threading.Lock()  # an explanation hooks the model, also for calls 
 
 @functools.cache
 def use_one_thread_in_forks() -> None:
-    """Calculates with one thread in forks of this process: they do not have the threads that OpenMP
-    has started, and would wait for them.
+    """Makes forks of this process compute with one thread: they lack the threads that OpenMP has
+    started, and would wait for them.
     """
-    if hasattr(os, "register_at_fork"):  # not on Windows
+    if hasattr(os, "register_at_fork"):  # Windows has no forks
         os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
@@ -46,8 +46,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
 
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run folder.
-        trust: packages whose classes the folder may name, in addition to imdbattn's. They are
-            imported.
+        trust: packages whose classes the folder may name, besides imdbattn's. They are imported.
         data: locations on this machine, as the settings `data.*` of imdbattn.predict, such as
             cache_dir="..." and vectors={"path": "..."}.
 
@@ -71,8 +70,8 @@ class Model:
 
     Args:
         predictor: the result of runs.apply.load_predictor.
-        folder: the run's.
-        options: with the `data` settings of this machine.
+        folder: the run folder.
+        options: have the `data` settings of this machine.
     """
 
     def __init__(self, predictor: Predictor, folder: Path, options: Predict):
@@ -151,9 +150,9 @@ class Model:
 
         Args:
             data: a file or folder, all of which is the test set; or texts; None is the run's data.
-            labels: of the texts, by name or number.
+            labels: labels of the texts, by name or number.
             split: train, validation or test.
-            precision: of the Trainer; None uses the run's own.
+            precision: precision of the Trainer; None uses the run's own.
             settings: `data.*` settings of imdbattn.evaluate, such as text_column="review",
                 source="packaged", or label_names=["negative", "positive"], the labels of the data
                 in the order of the classes.
@@ -171,7 +170,7 @@ class Model:
             if data is not None:
                 settings["path"] = os.fspath(data)  # type: ignore[arg-type]
             return self._score(split, precision, settings)
-        # as predict reads them
+        # `predict` replaces these characters, too.
         texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
         given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
         with TemporaryDirectory() as folder:
@@ -184,11 +183,11 @@ class Model:
     def _score(
         self, split: str, precision: str | int | None, settings: Mapping[str, object]
     ) -> Metrics:
-        """Returns the metrics of a split. settings: those of `data.*`."""
+        """Returns the metrics of a split. settings: the `data.*` settings."""
         from imdbattn.launch.composition import composed
         from imdbattn.launch.hydra_config import resolved_dict
 
-        # these import Lightning, which predictions do not need
+        # These import Lightning, which predictions do not need.
         from imdbattn.runs.environment import preserved_torch_settings
         from imdbattn.runs.evaluate import evaluate
 
@@ -210,8 +209,7 @@ class Model:
             return Metrics(evaluate(options, predictor, self.folder, write=False))
 
     def export(self, out: StrPath, vectors: str = "training", **options: object) -> ExportFacts:
-        """Writes a self-contained folder, which `load` and imdbattn.predict open. Returns facts
-        about it.
+        """Writes a self-contained folder for `load` and imdbattn.predict. Returns facts about it.
 
         Args:
             out: a new folder, or an exported model, which is replaced.
@@ -259,8 +257,7 @@ class Model:
     ) -> str:
         """Uploads an export to the Hugging Face hub, and returns its address there.
 
-        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message and
-        create_pr.
+        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message.
         """
         from huggingface_hub import HfApi
 
@@ -284,8 +281,7 @@ class Model:
     ) -> "Model":
         """Opens an exported folder, or owner/name of one at the hub, as `load` opens it.
 
-        hub: options of huggingface_hub.snapshot_download, such as revision, token, cache_dir and
-        local_files_only.
+        hub: options of huggingface_hub.snapshot_download, such as revision, token and cache_dir.
         """
         from huggingface_hub import snapshot_download
 
@@ -303,7 +299,7 @@ def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
     """
     if isinstance(texts, str):
         return [texts]
-    # their items would be names of columns
+    # Iterating over these gives names of columns.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise UserError("give a text, or texts in a list or in one column of a data frame")
     items = list(texts)  # type: ignore[arg-type] # a TypeError names what is not iterable

@@ -27,7 +27,7 @@ from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction,
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = 20  # predictions that are printed
+SHOWN = 20  # at most so many predictions are printed
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,7 +35,7 @@ class Predictions(Sequence[Prediction]):
     """A prediction for each text, in order: `text`, `label`, `probability` of the label,
     `probabilities` by class.
 
-    Of an encoder-decoder, a label is the written sequence, and there are no classes.
+    For an encoder-decoder, a label is the written sequence, and there are no classes.
 
     >>> texts = ["A great and lovely film.", "A bad and awful film."]
     >>> predictions = imdbattn.load("runs/latest").predict(texts)
@@ -69,7 +69,7 @@ class Predictions(Sequence[Prediction]):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """The probabilities (N, C), in the order of `classes`; (N, 1) of an encoder-decoder."""
+        """The probabilities (N, C), in the order of `classes`; (N, 1) for an encoder-decoder."""
         if not self.classes:
             return np.array([item.probability for item in self], dtype=float)[:, None]
         rows = [list(item.probabilities.values()) for item in self]
@@ -79,7 +79,7 @@ class Predictions(Sequence[Prediction]):
         """Returns a table with the columns that imdbattn.predict writes, after the text."""
         import pandas as pd
 
-        # without lone surrogates
+        # This removes lone surrogates.
         texts = [item.text.encode("utf-8", "replace").decode() for item in self]
         rows = [item.columns() for item in self]
         return pd.DataFrame([{"text": text, **row} for text, row in zip(texts, rows, strict=True)])
@@ -94,8 +94,7 @@ class Predictions(Sequence[Prediction]):
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a model attended to in one text. Displayed as shaded text, in notebooks with the
-    weights.
+    """What a model attended to in one text, displayed as shaded text, in notebooks with weights.
 
     >>> explanation = imdbattn.load("runs/latest").explain("Not bad, but not good.")
     >>> len(explanation.words) == len(explanation.weights)
@@ -131,8 +130,7 @@ class Explanation:
 
         The sum is 1, or less if <cls> keeps a part of itself.
 
-        For an encoder-decoder (T, S): the attention of each output symbol; (0, S) without
-        attention.
+        For an encoder-decoder (T, S): the attention of each output symbol; (0, S) without it.
         """
         prediction = self.prediction
         if isinstance(prediction, Classification):

@@ -65,8 +65,7 @@ def train(
         overrides: settings as on the command line.
         folder: a new run folder; by default one below runs/. An unfinished run in it is replaced, a
             finished one is refused.
-        config: all settings, instead of overrides: nested dicts such as `Model.settings`, or a
-            composed config.
+        config: all settings instead of overrides: nested dicts (`Model.settings`) or a DictConfig.
 
     Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after
     Ctrl-C, when the state is saved: `train("resume=<run folder>")` continues.
@@ -78,7 +77,7 @@ def train(
     """
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
-    cfg = composed("train", overrides, QUOTED)  # with `hydra`, which names the run folder
+    cfg = composed("train", overrides, QUOTED)  # `hydra` in it names the run folder
     if config is not None:
         own = {name: config[name] for name in config if name != "hydra"}
         cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
@@ -88,7 +87,7 @@ def train(
     from imdbattn.launch.single import checked_settings, log_results, resumed_folder
 
     resumed = resumed_folder(settings)
-    # before hydra.run.dir, which names the model
+    # This precedes hydra.run.dir, which contains the model's name.
     valid = checked_settings(settings, overrides, resumed)
     run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
@@ -111,7 +110,7 @@ def train(
                     remove_empty(run_folder, "train.log")
     except Stopped as stopped:
         if stopped.number != signal.SIGINT:
-            signal.raise_signal(stopped.number)  # for the program's own handler
+            signal.raise_signal(stopped.number)  # calls the program's own handler
         raise KeyboardInterrupt(stopped.line) from None
     packages = {package for *_, package in untrusted(valid.dump())}
     return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))

@@ -1,6 +1,4 @@
-"""Reviews as ids: read, split and encoded once per content and settings, then memory-mapped from
-the cache.
-"""
+"""Reviews as ids: read, split and encoded once, then memory-mapped from the cache."""
 
 import json
 import logging
@@ -35,8 +33,8 @@ from imdbattn.settings.schema import ReviewDataSettings
 log = logging.getLogger(__name__)
 
 TOKENS_FORMAT = 17  # version of the cache entries; increment it when `write_entry` changes
-FEW_KNOWN = 0.7  # a smaller share of known words is a warning
-SEPARATORS = re.compile("[,;|/+&]")  # of several labels in one value
+FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
+SEPARATORS = re.compile("[,;|/+&]")  # may separate several labels in one value
 VECTORS_REMEDY = (
     "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"
     " between words (set data.tokenizer)"
@@ -54,7 +52,7 @@ class SplitItems(Protocol):
     def __len__(self) -> int: ...
 
     def to(self, device: torch.device) -> "SplitItems":
-        """Returns them on a device, or unchanged where batches are made on the CPU."""
+        """Returns the items on a device, or unchanged where batches are made on the CPU."""
         ...
 
 
@@ -68,8 +66,8 @@ class Corpus:
     # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
     source_key: str
     test_set: str  # its name, for display
-    fingerprints: dict[str, str]  # of each split's texts and labels
-    facts: dict[str, object]  # for metrics.json
+    fingerprints: dict[str, str]  # one of each split's texts and labels
+    facts: dict[str, object]  # written into metrics.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,23 +77,20 @@ class ReviewCorpus(Corpus):
     splits: dict[str, Ragged]
     label_names: list[str]
     vectors: WordVectors
-    folder: Path  # of the cache entry
+    folder: Path  # the cache entry
     added: int = 0  # training texts of data.extra, which follow the others
     # (N, C) float32, probabilities of the training reviews' classes
     targets_NC: Tensor | None = None
 
     def texts_file(self, split: str) -> Path:
-        """Returns a Parquet file with `row` and `text` of validation or test, in the order of its
-        items.
-        """
+        """Returns the Parquet file with `row` and `text` of validation or test, in order."""
         return self.folder / f"{split}_texts.parquet"
 
 
 def prepare_reviews(
     settings: ReviewDataSettings, keep_splits: bool = False, vectors: WordVectors | None = None
 ) -> ReviewCorpus:
-    """Returns the corpus that the `data` settings describe: read, split and encoded, or from the
-    cache.
+    """Returns the corpus that the `data` settings describe, from the cache if it is there.
 
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     vectors: instead of the vectors that the settings name.
@@ -141,8 +136,8 @@ def prepare_reviews(
 
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:
-    """Logs the sizes of users' splits, and what may be meant otherwise: omitted training reviews,
-    reviews without words, texts that occur several times, and labels that share parts.
+    """Logs the sizes of the user's splits, and possible mistakes: omitted training reviews, reviews
+    without words, texts that occur several times, and labels that share parts.
 
     source: its name.
     """
@@ -168,8 +163,8 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
 
 
 def check_known(share: float, items: str, source: str, remedy: str, least: float) -> None:
-    """Logs which share of the items is known: of the words with letters, those that have a vector;
-    of the symbols of pairs, those that training has. It is a warning below FEW_KNOWN.
+    """Logs the share of known items: words with letters that have a vector, or symbols of pairs
+    that occur in training. Warns if it is below FEW_KNOWN.
 
     remedy: the usual causes, and the settings that change them. least: the setting data.min_known.
     Raises UserError if less than that is known.
@@ -289,7 +284,7 @@ def write_entry(
         labels = pa.array(split.labels, pa.int64())
         table = pa.table({"ids": lists, "label": labels, "row": split.rows})
         with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
-            # one chunk, so that reading copies nothing
+            # Reading copies nothing if there is one chunk.
             stream.write_table(table, max_chunksize=max(len(table), 1))
         if name != "train":
             times = [count for count in Counter(split.texts).values() if count > 1]
@@ -325,9 +320,9 @@ def read_split(file: Path) -> Ragged:
     import pyarrow as pa
 
     table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    # one chunk, as written
+    # There is one chunk, as written.
     ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))
-    # DLPack, because `to_numpy` imports pandas, which takes half a second and 50 MB.
+    # DLPack is used because `to_numpy` imports pandas, which takes half a second and 50 MB.
     flat, offsets, labels = (
         torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels)
     )

@@ -58,7 +58,7 @@ def version_of(setting: object) -> str:
     try:
         file = inspect.getsourcefile(inspect.unwrap(split))
         source = sha256(Path(str(file)).read_bytes()).hexdigest()
-    except (TypeError, OSError):  # built-in, or compiled
+    except (TypeError, OSError):  # the callable is built-in or compiled
         pass
     version = getattr(package, "__version__", "")
     return json.dumps([settings, version, source], sort_keys=True)

@@ -25,14 +25,14 @@ from imdbattn.settings.schema import ReviewDataSettings
 log = logging.getLogger(__name__)
 
 PROBABILITY = "probability_"  # start of the names of columns that imdbattn.predict writes
-TOLERANCE = 1e-3  # of the sum of the probabilities of a text
+TOLERANCE = 1e-3  # for the sum of a text's probabilities
 
 
 def with_extra(
     corpus: ReviewCorpus, settings: ReviewDataSettings, labeled: bool = True
 ) -> ReviewCorpus:
-    """Returns the corpus with the texts of data.extra in training, and `targets_NC`; without those
-    in validation or test.
+    """Returns the corpus with `targets_NC`, and with the texts of data.extra in training except
+    those that are in validation or test.
 
     labeled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.

@@ -12,7 +12,7 @@ from imdbattn.errors import UserError, in_line
 
 log = logging.getLogger(__name__)
 
-# comparison keys of labels that programs write where there is none
+# Comparison keys of what programs write where there is no label
 MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "none", "null"}
 WHOLE = re.compile(r"[+-]?\d{1,300}")  # a whole number
 
@@ -40,8 +40,7 @@ def with_class_numbers(
     """Returns texts and labels of each split with class numbers instead of labels. The names of the
     classes are `label_names`, or the different labels of training.
 
-    where: the source, for messages. Raises UserError for a label that is none of them, or that may
-    mean none.
+    where: the source, for messages. Raises UserError for a missing label or an unknown class.
     """
     places = {split: f"{where}, {split}" if split else str(where) for split in read}
     names = [*label_names] if label_names else []
@@ -59,8 +58,7 @@ def with_class_numbers(
 def names_of_labels(labels: list[str], where: object) -> list[str]:
     """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
-    Raises UserError for one that may mean that there is none, and if there are too many of them to
-    be labels.
+    Raises UserError for one that may mean none, and for so many that they are not labels.
     """
     names = {*labels}
     for name in sorted(names):
@@ -75,7 +73,7 @@ def names_of_labels(labels: list[str], where: object) -> list[str]:
             " data.label_column to the column with the labels"
         )
     whole = all(map(WHOLE.fullmatch, names))
-    return sorted(sorted(names), key=int if whole else None)  # first as words: 01 equals 1
+    return sorted(sorted(names), key=int if whole else None)  # inner: a fixed order of 01 and 1
 
 
 def number_labels(labels: Sequence[object], names: Sequence[str], where: object) -> np.ndarray:
@@ -118,8 +116,8 @@ USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labe
 def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:
     """Raises UserError unless exactly one column has this name; the message proposes a usual name.
 
-    where: the table, for the message. names: of its columns. setting: that names the column, such
-    as data.text_column; the column's name itself if there is none.
+    where: the table, for the message. names: its columns. setting: the setting that names the
+    column, such as data.text_column, or the column's name if there is no setting.
     """
     count = list(names).count(column)
     if count == 1:

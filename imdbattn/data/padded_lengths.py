@@ -14,13 +14,12 @@ def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
     """
     values, times = np.unique(lengths_N, return_counts=True)
     before = np.concatenate([[0], times.cumsum()])  # number of shorter items
-    # padded tokens of the items below each value; none at first
+    # least[i]: fewest padded tokens of the items of values[:i]; without lengths, i must be 0
     least = np.full(len(values) + 1, np.inf)
     least[0] = 0
-    starts = []  # of the items of the last length, for each number of lengths and each end
+    starts = []  # starts[n][i]: the first value rounded up to the last of n + 1 lengths
     for _ in range(min(count, len(values))):
-        # cost[end, start]: the items from `start` to before `end` are rounded up to the last of
-        # them
+        # cost[i, start]: the items of values[start:i + 1] are rounded up to values[i].
         cost = least[None, :-1] + values[:, None] * (before[1:, None] - before[None, :-1])
         cost[np.triu_indices(len(values), 1)] = np.inf
         starts.append(np.concatenate([[0], cost.argmin(1)]))

@@ -32,9 +32,7 @@ SYMBOLS_REMEDY = (
 
 
 class PairBatch(NamedTuple):
-    """A padded batch. `items_B` are the indices of the pairs in their split, so that each is scored
-    exactly once.
-    """
+    """A padded batch. `items_B` are the indices of the pairs in their split, to score each once."""
 
     source_BS: Tensor  # int64 ids, then PAD
     source_lengths_B: Tensor  # int64 symbols
@@ -83,9 +81,7 @@ class Pairs:
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
-        """Returns (N,) symbols of source and target, including EOS; with `padded_lengths` their
-        positions.
-        """
+        """Returns (N,) symbols of source and target with EOS, or their positions after padding."""
         if options.padded_lengths:
             return 2 * options.padded(self.side_lengths())
         return (self.source.lengths + self.target.lengths).numpy()
@@ -117,8 +113,8 @@ class Pairs:
             lengths_B = source.lengths_B + target.lengths_B
             columns = (source_BS, source.lengths_B, target_BT, target.lengths_B)
             kept = [column[of_rank] for column in (*columns, source.items_B, lengths_B)]
-            # Read on the CPU, without waiting for the device. An empty batch (too few pairs) is
-            # not padded.
+            # The lengths are read on the CPU, without waiting for the device. An empty batch (too
+            # few pairs) has no padding.
             shorter = self.source.lengths[plan.items_B][of_rank] != source_BS.shape[1]
             has_padding = has_few_lengths or bool(shorter.any())
             counts = [len(plan.items_B), target.lengths_B.sum()]
@@ -142,10 +138,8 @@ def prepare_pairs(
 ) -> PairCorpus:
     """Returns the corpus that the `data` settings describe: read, split, encoded.
 
-    vocabularies: of source and target, from a trained run; None builds them from the training
-    pairs.
-    keep_splits: for scoring, with `vocabularies`; takes the splits as they are, a single file as a
-    test set.
+    vocabularies: of source and target, from a trained run; None builds them from training.
+    keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     """
     source = find_pair_source(settings)
     generated = source.kind == "reverse"

@@ -1,8 +1,7 @@
 """Batches for a net with phrases (nn/beyond/context): they have the words before each word, also
 those that truncation or word dropout removed.
 
-Shape suffixes: B reviews of a batch, T positions, W words before a word, F log-count ratios of a
-word.
+Shape suffixes: B reviews of a batch, T positions, W words before a word, F ratios of a word.
 """
 
 from collections.abc import Sequence

@@ -14,14 +14,12 @@ POOL = 8192  # items that are shuffled and sorted by length together
 class Plan(NamedTuple):
     """A batch that is not made yet."""
 
-    seed: int  # of word dropout
+    seed: int  # the seed of word dropout
     items_B: np.ndarray  # int64 indices of its items in their split
 
 
 def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Splits `order` into batches whose padded size (items x longest item) is at most `budget`, or
-    single items.
-    """
+    """Splits `order` into batches of at most `budget` tokens with padding, or of a single item."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
         longest = max(longest, length)
@@ -42,8 +40,7 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 
 
 class TrainPlans:
-    """The batches of an epoch: random pools, sorted by length, divided by the budget, in random
-    order.
+    """The batches of an epoch: random pools, sorted by length, divided by the budget, shuffled.
 
     Determined by seed and epoch; their number is the same in each epoch. All processes plan the
     same batches, and each takes its items of every batch, perhaps none.
@@ -89,8 +86,8 @@ class TrainPlans:
         return max(1, min(sorted_whole + slack, len(self.lengths_N)))
 
     def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools, sorted from long to short: the last items of a length are batched with
-        # shorter ones.
+        # Without pools, items are sorted from long to short, so that the last items of a length are
+        # batched with shorter ones.
         ascending = 1 if self.pool else -1
         order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
         return fill(order, self.lengths_N, self.budget)
@@ -119,13 +116,13 @@ class TrainPlans:
 
     def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
         pools = [order[start : start + size] for start in range(0, len(order), size)]
-        # Alternately ascending and descending, so that lengths are similar where two pools join.
+        # Pools are alternately ascending and descending, so lengths are similar where two join.
         pools = [
             p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)]
             for i, p in enumerate(pools)
         ]
         batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
-        # more than the slack (never observed): the whole set sorted always fits
+        # The slack is too small (never observed); the whole set sorted always fits.
         if len(batches) > self.count:
             batches = self._by_length(order)
         return halve_to(batches, self.count)
@@ -134,8 +131,8 @@ class TrainPlans:
 class EvalPlans:
     """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 
-    A process without items gets an empty batch: else Lightning would skip its end of the epoch,
-    which gathers scores.
+    A process without items gets an empty batch; without one, Lightning would skip the end of its
+    epoch, which gathers scores.
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):

@@ -53,8 +53,7 @@ class BatchOptions:
 
     max_tokens: a longer review keeps its first `start_share` x max_tokens tokens and as many of its
     last as fit.
-    word_dropout: share of each review's tokens that are removed at random; the others keep their
-    positions.
+    word_dropout: random share of each review's tokens to remove; the others keep their positions.
     pad_to: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
     padded_lengths: ascending; the number of positions is rounded up to one of these instead. The
     last is at least the longest length.
@@ -109,9 +108,7 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Returns (N,) tokens of each review, before truncation. On the CPU, where batches are
-        planned.
-        """
+        """Returns (N,) tokens of each review before truncation, on the CPU, for plans."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
     def to(self, device: torch.device) -> "Ragged":
@@ -142,7 +139,7 @@ class Ragged:
         index_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
         lengths_B = options.truncated(self.lengths[index_B])
         kept_B = options.kept(lengths_B)
-        # Of each batch, before and after word dropout
+        # The longest review of each batch, before and after word dropout
         longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
         padded_sizes = [int(options.padded(size)) for size in sizes]
         index_B, lengths_B, kept_B = move(
@@ -206,8 +203,7 @@ def draw_positions(
 
     seeds, counts, longest: for each batch, its seed, number of reviews and longest review.
     """
-    # Each review keeps its `kept` smallest random numbers; those after its end are 2 and never
-    # kept.
+    # Each review keeps its `kept_B` smallest numbers; those after its end are 2, so never kept.
     device = lengths_B.device
     draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
     for seed, draws_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
@@ -239,9 +235,7 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
-    """Returns a Ragged of Python lists of ids, for tests and for prediction; labels default to
-    0.
-    """
+    """Returns a Ragged of Python lists of ids, for tests and prediction; labels default to 0."""
     lengths = torch.tensor([0, *map(len, ids)])
     flat = torch.tensor([token for review in ids for token in review], dtype=torch.int32)
     labels_N = torch.as_tensor(np.zeros(len(ids)) if labels is None else labels, dtype=torch.int64)
@@ -249,9 +243,7 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 
 def kept_indices(length: int, options: BatchOptions) -> list[int]:
-    """Returns the indices of the tokens that remain when a review of `length` tokens is
-    truncated.
-    """
+    """Returns the indices of the tokens that remain of a truncated review of `length` tokens."""
     (batch,) = ragged([list(range(length))]).batches([Plan(0, np.arange(1))], options)
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 

@@ -10,12 +10,12 @@ from imdbattn.errors import UserError
 log = logging.getLogger(__name__)
 Table = TypeVar("Table")
 
-# Not eval, evaluation: some programs mean validation by it, others test
+# eval and evaluation are missing: some programs mean validation, others test.
 SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
     "train": "train",
     "test": "test",
 }
-PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # of a split, as the hub names its files
+PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # a part of a split on the hub
 
 
 def split_named(name: str) -> tuple[str | None, tuple[int, int]]:

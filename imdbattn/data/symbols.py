@@ -8,14 +8,12 @@ from typing import Any
 from imdbattn.settings.pair_settings import SideTokenizer, TranslationData
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
-# each is a separate symbol; apostrophes and hyphens belong to words
+# Each sign is a separate symbol; apostrophes and hyphens belong to words
 SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
 def split_text(text: str, settings: Any) -> list[str]:
-    """Returns a text as symbols: capital letters without spaces, or words as in the data; [] if it
-    is blank.
-    """
+    """Returns the symbols of a text, capital letters or as in the data; [] if it is blank."""
     if settings.source == "reverse":
         return list("".join(text.split()).upper())
     return symbols_of(text, settings.lower, tokenizers_of(settings)[0]).split()

@@ -29,8 +29,8 @@ CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # the id of an unknown word with a letter, until `encode` has counted these words
 LETTER = re.compile(r"[^\W\d_]")
 
-# Characters that str.split() splits at. `tokenizers` has fewer in \s, and no escape \x85: hence no
-# r"".
+# str.split() splits at these characters. \s of `tokenizers` has fewer, and it has no escape \x85,
+# so this is not a raw string.
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
 # Latin ligatures and NFC. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
@@ -38,9 +38,7 @@ _NORMALIZED = [*(Replace(old, unicodedata.normalize("NFKC", old)) for old in "�
 
 
 class Word(NamedTuple):
-    """A word as it is looked up, its position in the original text (`text[start:end]`) and its
-    id.
-    """
+    """A word as it is looked up, its place `text[start:end]` in the original text, and its id."""
 
     text: str
     start: int
@@ -69,9 +67,9 @@ class AnyTokenizer(Protocol):
 class Rules(NamedTuple):
     """How a tokenizer finds words in lower-case text."""
 
-    # (regular expression, replacement), applied first as matches may contain spaces
+    # (regular expression, replacement): they are first, because matches may contain spaces
     across: list[tuple[str, str]]
-    within: Sequence[Normalizer]  # applied next, between two spaces
+    within: Sequence[Normalizer]  # these are next, between two spaces
     word: str  # regular expression; anything between two words is dropped
     # whether accents, ligatures and full-width characters become the characters that GloVe has
     normalizes: bool
@@ -79,8 +77,7 @@ class Rules(NamedTuple):
 
 
 class Tokenizer:
-    """Turns texts into ids of `words`, in row order of their vectors; other words are UNK. PAD is
-    never produced.
+    """Turns texts into ids of `words`, in row order of their vectors; other words are UNK.
 
     name: one of RULES.
     """
@@ -141,16 +138,14 @@ class Tokenizer:
         words = list[Word]()
         for word, (start, end), _ in reversed(pieces.get_splits("original", "char")):
             following = words[-1].start if words else len(text)
-            # NFC joined it to the word's last character
+            # NFC joined this mark to the word's last character.
             while end < following and _is_mark(text[end]):
                 end += 1
             words.append(Word(word, start, end, self._ids.get(word, UNK)))
         return words[::-1]
 
     def _lower(self, text: str) -> str:
-        """Returns `_lower` of this module, with full-width characters replaced if the rules say
-        so.
-        """
+        """Returns the text in lower case; if the rules say so, without full-width characters."""
         text = _lower(text)
         return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
 
@@ -162,8 +157,7 @@ def signature_of_rules(name: str) -> str:
 
 
 def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
-    """Returns the rules of `name` as a pipeline of the library; its model is unused, so it has no
-    words.
+    """Returns the rules of `name` as a pipeline of the library, whose unused model has no words.
 
     ascii_only: without the normalization, which changes no ASCII text and takes time.
     """
@@ -187,13 +181,13 @@ def _ptb() -> Rules:
     kept. Windows punctuation (cp1252, undecoded in IMDB) and its Unicode forms become ASCII.
     """
     space = f"[{_SPACE}]*"
-    # \x85 counts as a space elsewhere
+    # Elsewhere, \x85 counts as a space.
     across = [("\x85", "…"), (f"<{space}/?{space}br{space}/?{space}>", " ")]
     within = [
         Replace(Regex("[\x91\x92‘’´`]"), "'"),
         Replace(Regex("[\x84\x93\x94„“”]"), '"'),
         Replace(Regex("[\x96–]"), "-"),
-        # Not -- and ... themselves: a replacement gets the place of the last character only.
+        # -- and ... are not replaced: a replacement gets the place of the last character only.
         Replace(Regex("[\x97—]+|-{3,}"), "--"),
         Replace(Regex(r"(?<!\.)\.{2}(?!\.)|\.{4,}" + "|…+"), "..."),
     ]
@@ -208,7 +202,7 @@ def _ptb() -> Rules:
         rf"\p{{L}}(?:\.\p{{L}})+(?!{letter})\.?",  # u.s., e.g.
         rf"(?:{titles})\.",
         r"\p{N}+(?:[.,:/]\p{N}+)+",  # 1,000 3.5 10/10
-        # o'brien whole, but film 's and do n't
+        # This keeps o'brien whole, but splits film 's and do n't.
         rf"(?:(?!{negation}){letter})+(?:'(?!{clitic}){letter}+)*",
         r"\.\.\.",
         "--",
@@ -217,9 +211,8 @@ def _ptb() -> Rules:
     return Rules(across, within, "|".join(tokens), normalizes=True)
 
 
-# The words of torchtext 0.18's `get_tokenizer("basic_english")` (torchtext/data/utils.py), token
-# for token.
-# In this order: a double quote is removed even inside <br />, which joins its neighbors.
+# These are exactly the words of torchtext 0.18's `get_tokenizer("basic_english")`. The order
+# matters: a double quote is removed even inside <br />, and its neighbors are joined.
 BASIC_ENGLISH = Rules(
     [('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+", normalizes=False
 )

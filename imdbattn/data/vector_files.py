@@ -30,12 +30,12 @@ from imdbattn.io.files import acquire, sha256_of
 
 Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
-NAMES = (".txt", ".vec", ".bin")  # of the file in an archive
+NAMES = (".txt", ".vec", ".bin")  # ends of the name of the file in an archive
 MARK = b"\xef\xbb\xbf"  # a byte order mark
 COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # W and D, as word2vec writes them
 
 ZIP = "glove.6B.zip"  # 862 MB, all dimensions
-# as in JuliaText/Embeddings.jl
+# JuliaText/Embeddings.jl has the same checksum.
 ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 
 
@@ -45,9 +45,8 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 def read_vectors(path: Path, dim: int | None) -> Table:
     """Reads all words and vectors of a file.
 
-    dim: D, or None if it follows from the file. Raises UserError of one line that names the file,
-    and the line or word that is wrong; also for a word that occurs twice, and a number that is not
-    finite.
+    dim: D, or None if it follows from the file. Raises UserError that names the file, and the wrong
+    line or word: also a repeated word, or a number that is not finite.
     """
     with wrapping_errors(path), opened(path, dim) as (suffix, stream):
         words, vectors_WD = (read_binary if suffix == ".bin" else read_text)(stream)

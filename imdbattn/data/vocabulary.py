@@ -9,7 +9,7 @@ from itertools import takewhile
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD
 
 UNK = 3
-# of PAD, BOS, EOS and UNK
+# The symbols of PAD, BOS, EOS and UNK
 MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 
@@ -41,9 +41,7 @@ class Vocabulary:
 
     @classmethod
     def count(cls, sequences: Iterable[Sequence[str]], min_frequency: int = 1) -> "Vocabulary":
-        """Returns the symbols that occur at least `min_frequency` times, by decreasing frequency,
-        then alphabetically.
-        """
+        """Returns the symbols that occur at least `min_frequency` times, sorted by frequency."""
         counts = Counter(symbol for sequence in sequences for symbol in sequence)
         known = [
             symbol for symbol, n in counts.items() if n >= min_frequency and symbol not in MARKERS

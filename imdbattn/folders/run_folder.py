@@ -26,18 +26,18 @@ from imdbattn.settings.trust import read_settings
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
 
-SPLIT_FILES = {  # of each split: predictions, and their texts
+SPLIT_FILES = {  # split -> the files of its predictions and of their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
 SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
-# folders of what commands compute with the best checkpoint
+# Folders for what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
-# in the folder of a sweep: a line for each job that has ended; in that of a search: its settings
+# A sweep's folder has a line for each job that has ended, a search's folder its settings.
 SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
-RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # in config.yaml of a run
-# how long a run waits for another one that uses its folder, which may be stopping
+RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # keys of every config.yaml
+# A run waits so long for another run in its folder, which may be stopping.
 LOCK_SECONDS = 20.0
 OTHER_RUN_DIR = "choose another hydra.run.dir"
 
@@ -78,9 +78,7 @@ def group_of(folder: Path) -> str | None:
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:
-    """Yields the files that a killed process has left in a run folder, in checkpoints/ and in
-    pictures/.
-    """
+    """Yields the files that a killed process has left in a run folder and in its subfolders."""
     for file in (*folder.glob("*.tmp"), *folder.glob("[cp]*/*.tmp")):
         if re.fullmatch(r"\.?[\w-]+\.(yaml|json|csv|parquet|ckpt|png|html)\.\w+\.tmp", file.name):
             yield file
@@ -147,8 +145,7 @@ def begin_folder(
     """Removes the files of an unfinished run, except those of the training that is resumed, and
     writes the settings and the environment.
 
-    A finished run, which is only scored on test, keeps its files until they are replaced by equal
-    ones.
+    A finished run, which is only scored on test, keeps its files until equal ones replace them.
     """
     remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
     if not finished(folder):
@@ -159,7 +156,7 @@ def begin_folder(
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
-        with suppress(OSError):  # a file system without links
+        with suppress(OSError):  # the file system has no links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")

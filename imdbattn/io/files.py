@@ -1,5 +1,4 @@
-"""Files, cache entries and checkpoints: written complete or not at all, and checked when they are
-read.
+"""Files, cache entries and checkpoints: written completely or not at all, and checked when read.
 
 torch and pyarrow are imported where they are used, because they are slow to import.
 """
@@ -29,29 +28,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECKSUMS = "checksums.json"  # of other files in a folder: a cache entry, or an exported model
-# errors of a disk that is full or read-only
+CHECKSUMS = "checksums.json"  # has the checksums of the other files in a folder
+# Errors that mean that a disk is full or read-only
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-# of a file system, such as some network disks
+# Errors that mean that a file system, such as some network disks, has no locks
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Returns the path with ~ as the home folder. Unlike in Path.expanduser, ~ and an unknown name
-    remain.
-    """
+    """Returns the path with ~ expanded. An unknown ~user remains; Path.expanduser would raise."""
     return Path(os.path.expanduser(path))
 
 
 def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
-    """Acquires a file lock, which the end of a `with` block or `.lock.release()` releases.
+    """Acquires a file lock. The end of a `with` block or `.lock.release()` releases it.
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
     waits for that process. Where the file system has no locks, the existence of <file>.soft is the
     lock. A process that is killed leaves it.
     """
-    # takes 15 ms, and `--help` does not need it
+    # The import takes 15 ms, and `--help` does not need it.
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     lock: BaseFileLock = FileLock(file, fallback_to_soft=False)
@@ -122,23 +119,20 @@ def writing_into(folder: Path) -> Iterator[None]:
 
 
 def cache_root(setting: str | None) -> Path:
-    """Returns `setting`, else $IMDBATTN_CACHE, else $XDG_CACHE_HOME/imdbattn, else
-    ~/.cache/imdbattn.
-    """
+    """Returns `setting`, else $IMDBATTN_CACHE, else imdbattn in $XDG_CACHE_HOME or ~/.cache."""
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Returns a cache entry: calls `build(temporary folder)`, adds checksums and renames the result
-    to `folder`.
+    """Builds a cache entry with `build(temporary folder)`, adds checksums and renames the folder.
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
     temporary folder, which the next one removes. Raises UserError if the folder cannot be written
     or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    if not folder.is_dir():  # without the lock: a finished cache may be on a read-only disk
+    if not folder.is_dir():  # needs no lock: a finished cache may be on a read-only disk
         lock = folder.with_name(f"{folder.name}.lock")
         with writing_into(folder.parent), acquire(lock):
             if not folder.is_dir():
@@ -156,9 +150,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 
 def read_json(file: Path, remedy: str = "") -> dict[str, Any]:
-    """Returns the object in a JSON file of a run folder. Raises UserError that names a file that is
-    not JSON.
-    """
+    """Returns the object in a JSON file. Raises UserError naming the file if it cannot be read."""
     with wrapping_errors(f"{file} cannot be read", remedy):
         content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return content
@@ -199,13 +191,11 @@ def write_table(path: Path, columns: Mapping[str, object]) -> None:
 
 
 def link_or_copy(file: str | Path, path: str | Path) -> None:
-    """Makes `path` a hard link to a file, which takes no space, or a copy where that is not
-    possible.
-    """
+    """Makes `path` a hard link to a file, or a copy where links are not possible."""
     with atomically(Path(path)) as temporary:
         try:
             os.link(file, temporary)
-        except OSError:  # another disk, or a file system without links
+        except OSError:  # it is on another disk, or the file system has no links
             shutil.copyfile(file, temporary)
 
 
@@ -221,9 +211,9 @@ def wheel_file(wheel: str, name: str, sha256: str) -> Path:
 
 # --- checkpoints: the weights of a net, and what it was trained with ------------------------------
 
-Weights = Mapping[str, "Tensor"]  # of a net, by name
-Metadata = Mapping[str, Any]  # of a net, see `Learner`
-Checkpoint = dict[str, Any]  # the content of a file
+Weights = Mapping[str, "Tensor"]  # the weights of a net by name
+Metadata = Mapping[str, Any]  # what a net was trained with, see `Learner`
+Checkpoint = dict[str, Any]  # the content of a checkpoint
 
 
 class SavedNet(NamedTuple):
@@ -234,7 +224,7 @@ class SavedNet(NamedTuple):
 
     @classmethod
     def of(cls, content: Checkpoint) -> Self:
-        """Takes them from the content of a checkpoint."""
+        """Returns the weights and the metadata in the content of a checkpoint."""
         state = content["state_dict"]
         weights = {name.removeprefix("net."): state[name] for name in state}
         # Lightning omits the metadata of a net that has none
@@ -255,6 +245,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 raise ValueError(f"it is damaged, the checksum of {damaged} does not match")
         try:
             content: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:  # whose message says how to load it anyway
+        except pickle.UnpicklingError as error:  # its message says how to load it anyway
             raise ValueError("it contains something other than tensors and plain values") from error
     return content

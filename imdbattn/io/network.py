@@ -1,4 +1,4 @@
-"""Questions to servers, with a timeout, and data sets of the Hugging Face hub."""
+"""Requests to servers with a timeout, and data sets of the Hugging Face hub."""
 
 import urllib.error
 import urllib.request
@@ -12,9 +12,7 @@ Result = TypeVar("Result")
 
 
 def result_within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Returns the result of `call`, in a thread. Raises its exception, and TimeoutError after so
-    many seconds.
-    """
+    """Calls `call` in a thread and returns its result. Raises TimeoutError after `seconds`."""
     future = Future[Result]()
 
     def run() -> None:
@@ -28,9 +26,7 @@ def result_within(seconds: float, call: Callable[[], Result]) -> Result:
 
 
 def http_status(url: str, timeout: float) -> int | None:
-    """Returns the HTTP status of `url`; None if there is no response within `timeout` seconds, name
-    lookup included.
-    """
+    """Returns the HTTP status of `url`; None if no response arrives within `timeout` seconds."""
 
     def request() -> int:
         try:

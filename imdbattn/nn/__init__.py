@@ -1,9 +1,8 @@
-"""Attention layers and related modules. They depend only on torch and can be used in any project
-(docs/own_parts.md).
+"""Attention layers and related modules, which depend only on torch (docs/own_parts.md).
 
-Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes it of a
-bool mask that is True on words, such as sequence_mask(lengths_B, T), as in
-F.scaled_dot_product_attention and the inverse of the key_padding_mask of nn.MultiheadAttention.
+Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes one from a
+bool mask that is True on words, such as sequence_mask(lengths_B, T). F.scaled_dot_product_attention
+has the same convention, the key_padding_mask of nn.MultiheadAttention the opposite one.
 
 >>> import torch
 >>> from imdbattn.nn import Mask, SelfAttention, sequence_mask

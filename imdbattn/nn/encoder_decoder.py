@@ -1,5 +1,4 @@
-"""An encoder-decoder of recurrent networks, with or without attention, and beam search for its
-outputs.
+"""A recurrent encoder-decoder, with or without attention, and beam search for its outputs.
 
 Shape suffixes: B sequences, S source positions, T target positions, E width of embeddings, H hidden
 width, L layers, K width of projected keys, or K beams and N = B x K, V vocabulary.
@@ -68,14 +67,14 @@ class Encoder(nn.Module):
         if lengths_B is None:
             outputs_SBH, state = self.net(embedded_SBE)
         elif not source_BS.is_cpu and isinstance(self.net, nn.GRU) and self.net.num_layers == 1:
-            # Packing would wait for the lengths. This reads padding, too, but after the symbols;
-            # its state at any of them is its output.
+            # Packing would wait for the lengths. Here the GRU reads padding, too, but after the
+            # symbols; its output at a symbol is its state there.
             outputs_SBH, _ = self.net(embedded_SBE)
             last_1B1 = (lengths_B - 1)[None, :, None]
             state = outputs_SBH.gather(0, last_1B1.expand(1, -1, outputs_SBH.shape[2]))
             is_symbol_BS = sequence_mask(lengths_B, source_BS.shape[1])
             outputs_SBH = outputs_SBH * is_symbol_BS.T[..., None]
-        else:  # packed: the state is that of the last symbol, and padding is never read
+        else:  # packing skips the padding, so the state is that of the last symbol
             packed = pack_padded_sequence(embedded_SBE, lengths_B.cpu(), enforce_sorted=False)
             packed_outputs, state = self.net(packed)
             outputs_SBH, _ = pad_packed_sequence(packed_outputs, total_length=source_BS.shape[1])
@@ -83,8 +82,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Predicts each target symbol from the previous one, its recurrent state, and what it attends
-    to.
+    """Predicts each target symbol from the previous one, the recurrent state and the context.
 
     score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's
     previous state, keys and values are the encoder's outputs, and the context is concatenated to
@@ -123,9 +121,7 @@ class Decoder(nn.Module):
         return DecoderState(recurrent, outputs_BSH, self.score.project_key(outputs_BSH), mask_B1S)
 
     def forward(self, tokens_BT: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Symbols (B, T) -> logits of the next ones (B, T, V) and the state after them; T is 1 in a
-        search.
-        """
+        """Symbols (B, T) -> logits of the next symbols (B, T, V), and the state after them."""
         embedded_TBE = self.dropout(self.embedding(tokens_BT)).transpose(0, 1)
         if self.score is None:
             outputs_TBH, recurrent = self.run(embedded_TBE, state.recurrent)
@@ -159,8 +155,8 @@ class EncoderDecoder(nn.Module):
     """Encoder and decoder.
 
     source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings:
-    of both: width of embeddings; hidden, width of states; dropout of embeddings, and of outputs
-    between layers; layers; cell: gru, lstm.
+    of both: width, of the embeddings; hidden, the width of states; dropout, of embeddings and of
+    outputs between layers; layers; cell, gru or lstm.
     """
 
     def __init__(
@@ -188,9 +184,7 @@ class EncoderDecoder(nn.Module):
     def attention_weights(
         self, source_BS: Tensor, lengths_B: Tensor | None, target_BT: Tensor
     ) -> Tensor:
-        """Returns (B, T, S): what predicts each target symbol attends to. The decoder must have a
-        score.
-        """
+        """Returns the attention of each target symbol, (B, T, S). The decoder must have a score."""
         return self.decoder(shifted(target_BT), self.encode(source_BS, lengths_B))[1].weights_BTS
 
 

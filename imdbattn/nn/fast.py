@@ -1,8 +1,7 @@
 """Faster computations of formulas of the ladder, equal up to rounding. The formulas themselves are
 in ladder.py and scores.py.
 
-Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V width of
-values.
+Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V of values.
 """
 
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ def attention(
     if use_blocks(query, key, value):
         return blocked_attention(query, key, value, mask, scale)
     width = value.shape[-1]
-    # its kernels need widths that are multiples of 8; zeros change neither scores nor other columns
+    # CUDA kernels need multiples of 8 as widths; zeros change neither scores nor other columns.
     if query.is_cuda:
         query, key, value = (
             F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value)
@@ -73,11 +72,9 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def blocked_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> Tensor:
-    """Returns the same as F.scaled_dot_product_attention; faster on a CPU for texts of a few
-    hundred words.
-    """
+    """Computes F.scaled_dot_product_attention faster, on a CPU for texts of a few hundred words."""
     lead = query.shape[:-2]
-    # finite: no NaN without keys
+    # The bias is finite, so that a query without keys does not give NaN.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
@@ -87,8 +84,7 @@ def blocked_attention(
 def softmax_gradient(d_weight: Tensor, weight: Tensor) -> Tensor:
     """Returns the gradient of the scores, given the gradient of weight = scores.softmax(-1).
 
-    torch's kernel for it is private: tried with torch 2.13. Where there is none, the
-    formula takes two passes more.
+    torch's kernel is private (tested: torch 2.13). Without it, the formula takes two more passes.
     """
     kernel = getattr(torch, "_softmax_backward_data", None)
     if kernel is not None:
@@ -98,9 +94,7 @@ def softmax_gradient(d_weight: Tensor, weight: Tensor) -> Tensor:
 
 
 class BlockedAttention(torch.autograd.Function):
-    """softmax(Q K^T + bias) V for a few sequences at a time, whose scores fit the cache. `bias` has
-    no gradient.
-    """
+    """softmax(Q K^T + bias) V, in blocks whose scores fit the cache. `bias` has no gradient."""
 
     @staticmethod
     def forward(
@@ -131,8 +125,7 @@ class BlockedAttention(torch.autograd.Function):
             *(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True
         )
         for query, key, value, d_output, d_query, d_key, d_value, weight in blocks:
-            # (d^T P)^T instead of P^T d: transposing a (T, d) matrix costs less than a (T, T)
-            # matrix.
+            # (d^T P)^T, not P^T d: a (T, d) matrix costs less to transpose than a (T, T) one.
             d_value.copy_((d_output.transpose(1, 2) @ weight).transpose(1, 2))
             d_weight = d_output @ value.transpose(1, 2)
             d_scores = softmax_gradient(d_weight, weight)

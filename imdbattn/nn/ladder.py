@@ -27,7 +27,7 @@ class Mask(NamedTuple):
     """
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64, index of each word in its review; -1 is <cls>; any on padding
+    positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>; any on padding
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "Mask":
@@ -41,9 +41,7 @@ class Mask(NamedTuple):
 
 
 class Attention(nn.Module):
-    """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax of the scores over
-    the keys.
-    """
+    """y = softmax(score(q, k)) v: the sum of the values, weighted by the softmax over the keys."""
 
     def __init__(self, score: nn.Module):
         super().__init__()
@@ -79,16 +77,16 @@ class Attention(nn.Module):
         """
         if not is_product(self.score):
             return self.attention_weights(query, key, value, mask, extra) @ value
-        # the same, faster
+        # This computes the same faster.
         query = self.score.project(query)
         return fast_attention(query, key, value, mask, self.score.scale, extra)
 
 
 class SelfAttention(nn.Module):
-    """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v (Vaswani et al. 2017,
-    section 3.2.2).
+    """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v.
 
-    Their output projection W_O is omitted: with one head, it is a part of W_v (several:
+    Vaswani et al. 2017, section 3.2.2. Their output projection W_O is omitted: with one head, it is
+    a part of W_v (several:
     nn/beyond/attention).
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called
     with the heads.
@@ -122,12 +120,10 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU. settings: heads, score and distances of
-    SelfAttention.
-    """
+    """x <- g(f(x)), f self-attention, g Linear and ReLU. settings: arguments of f."""
 
     skip = False  # whether x itself is added to f(x)
-    attention_class: type[SelfAttention] = SelfAttention  # of f
+    attention_class: type[SelfAttention] = SelfAttention  # the class of f
 
     def __init__(self, width: int, dropout: float = 0.0, **settings: Any):
         super().__init__()
@@ -164,8 +160,7 @@ def sinusoids(length: int, width: int) -> Tensor:
     """Returns (length, width): pe[i, h] = sin(i / 10000^(h/d)) for even h, cos(i / 10000^((h-1)/d))
     for odd h.
 
-    Vaswani et al. 2017, section 3.5. The frequencies are float32: up to position 512 the error is
-    below 2e-5.
+    Vaswani et al. 2017, 3.5. Frequencies are float32: the error is below 2e-5 up to position 512.
     """
     i_T1, h_D = torch.arange(length, dtype=torch.float64)[:, None], torch.arange(width)
     angle_TD = i_T1 / 10000 ** ((h_D - h_D % 2) / width)
@@ -173,11 +168,9 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Sinusoidal(nn.Module):
-    """x + scale * pe. Vaswani et al. use scale 1; words have variance 1 in each dimension, a
-    sinusoid has 1/2.
+    """x + scale * pe; the paper's scale is 1. A word has variance 1 per dimension, a sinusoid 1/2.
 
-    length: number of different positions; later ones use the last. The table is not in the
-    checkpoint.
+    length: number of positions; later ones use the last. The table is not in the checkpoint.
     """
 
     pe_TD: Tensor
@@ -192,8 +185,8 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """x + a learned vector for each of `length` positions (Gehring et al. 2017, section 3.1), at
-    first N(0, std^2).
+    """x + a learned vector for each of `length` positions, initialized from N(0, std^2) (Gehring et
+    al. 2017, section 3.1).
     """
 
     def __init__(self, width: int, length: int, std: float = 0.2):
@@ -237,9 +230,7 @@ class MeanPooling(Pooling):
 
 
 class ClsPooling(Pooling):
-    """A learned vector <cls> before the words (`prepend`), whose output is the result (Devlin et
-    al. 2019).
-    """
+    """The output of a learned vector <cls> before the words, see `prepend` (Devlin et al. 2019)."""
 
     has_query = False
 
@@ -254,7 +245,7 @@ class ClsPooling(Pooling):
         return torch.cat([cls_B1D, x_BTD], 1), Mask(mask_BT, positions_BT)
 
     def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        # all on <cls>
+        # All the weight is on <cls>.
         return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
@@ -266,7 +257,7 @@ class LearnedQueryPooling(Pooling):
 
     def __init__(self, width: int, score: MakeScore = ScaledDot):
         super().__init__(width)
-        self.query_D = nn.Parameter(torch.zeros(width))  # starts as the mean
+        self.query_D = nn.Parameter(torch.zeros(width))  # equal weights at first
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
@@ -302,8 +293,7 @@ class Classifier(nn.Module):
     positions, layer, pooling: called with the width D, return one of the parts above.
     width: D; None is E, another number adds a Linear after the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
-    context: called with D, returns a module that changes the words before their positions are added
-    (nn/beyond/context).
+    context: called with D, returns a module applied before positions are added (nn/beyond/context).
     """
 
     def __init__(
@@ -332,9 +322,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, batch: Any) -> Tensor:
-        """Returns the logits (B, C). batch: tokens_BT, positions_BT, lengths_B and what `context`
-        needs (data/ragged.Batch).
-        """
+        """Returns the logits (B, C). batch: a data.ragged.Batch, and what `context` needs."""
         x_BTD, mask = self.encode(self.embedding(batch.tokens_BT), batch)
         return self.head(self.dropout(self.pooling(x_BTD, mask)))
 
@@ -364,8 +352,7 @@ class Embedding(nn.Module):
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves the vectors unchanged.
     tuned_R: rows with a trainable offset, initially zero, towards which weight decay pulls; None
     for frozen vectors.
-    mixout: share of the words of a training review used without their offset (Lee et al. 2020, but
-    per word).
+    mixout: share of a review's words that lose their offset in training (Lee et al. 2020, by word).
 
     <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
     """
@@ -392,7 +379,7 @@ class Embedding(nn.Module):
         self.unk_D = nn.Parameter(torch.zeros(self.width))
         self.offset_RD: nn.Parameter | None = None
         if tuned_R is not None:
-            # Slot 0 stays zero, for every word that is not tuned.
+            # Slot 0 stays zero; it is the slot of every word that is not tuned.
             slot_V = torch.zeros(rows, dtype=torch.int32)
             slot_V[tuned_R] = torch.arange(1, len(tuned_R) + 1, dtype=torch.int32)
             self.register_buffer("slot_V", slot_V)
@@ -407,7 +394,7 @@ class Embedding(nn.Module):
             if self.training and self.mixout > 0:
                 offset_BTD = offset_BTD * self.draw_tuned(slots_BT)[..., None]
             x_BTD = x_BTD + offset_BTD
-        # products, because torch.where takes several times as long
+        # These are products, because torch.where takes several times as long.
         is_word_BT, is_unknown_BT = tokens_BT >= FIRST_WORD, tokens_BT == UNK
         return x_BTD * is_word_BT[..., None] + is_unknown_BT[..., None] * self.unk_D
 

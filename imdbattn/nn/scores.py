@@ -20,8 +20,7 @@ def sequence_mask(lengths_B: Tensor, size: int) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax of `scores` (..., Q, K) over the keys where `mask`, which broadcasts to the scores,
-    is True.
+    """Returns the softmax of `scores` (..., Q, K) over the keys where `mask`, broadcast, is True.
 
     A query without any key gets zero weights and finite gradients, not NaN (pytorch issue 41508).
     """
@@ -32,9 +31,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class Score(nn.Module):
-    """Base class, constructed with the widths of query and key. A decoder calls `compare` at each
-    step.
-    """
+    """Base class. A decoder calls `project_key` once, and `compare` at each step."""
 
     def __init__(self, query_width: int = 0, key_width: int = 0):
         super().__init__()
@@ -116,4 +113,4 @@ class Additive(Score):
         query, key = self.query(query)[..., :, None, :], projected[..., None, :, :]
         if query.device.type != "cpu":
             return self.v(torch.tanh(query + key)).squeeze(-1)
-        return fast_additive_score(query, key, self.v.weight)  # the same in less time
+        return fast_additive_score(query, key, self.v.weight)  # this computes the same faster

@@ -46,8 +46,7 @@ def shows_weights(module: nn.Module) -> bool:
 
 
 def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
-    """Returns the parts with attention of `net.layers`, named layer1, layer2 and so on, and
-    `net.pooling`.
+    """Returns the parts of a net that have attention: layer1, layer2 and so on, and pooling.
 
     A pooling with `has_query = False` is omitted: its weights are always the same.
     """
@@ -68,8 +67,7 @@ class Attended(NamedTuple):
     @classmethod
     def to_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
         """Returns the attention of words to words, or of a single query to them. lengths_B: words
-        of each review. size: T, words and padding; further keys, such as <cls>, are before the
-        words.
+        of each review. size: T, words and padding; further keys, such as <cls>, come first.
         """
         queries, keys = weights_BHQK.shape[-2:]
         key_count_B = lengths_B.clamp(min=1) + keys - size  # an empty review is read as one <pad>

@@ -1,6 +1,4 @@
-"""Opens a finished run, and applies its model to new texts. Imports no Lightning, which starts
-slowly.
-"""
+"""Opens a finished run, and applies its model to new texts. Does not import Lightning."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -23,13 +21,12 @@ from imdbattn.tasks.weights import predictor_of
 
 log = logging.getLogger(__name__)
 
-CHUNK_TEXTS = 16384  # texts that are labeled together, where those of similar length share a batch
+CHUNK_TEXTS = 16384  # texts that are labeled together; those of similar length share a batch
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
 def open_settings(options: RunCommand) -> tuple[TrainingSettings, Path]:
-    """Returns the settings of the run `options.run`, changed by `options.data`, and its best
-    checkpoint.
+    """Returns the settings of `options.run`, changed by `options.data`, and its best checkpoint.
 
     Raises UserError for wrong input.
     """
@@ -65,9 +62,9 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
         )
     data = overlay(recorded, changes)
     if "cache_dir" in recorded:
-        # never that of the run folder, which may be untrusted
+        # The cache_dir of the run folder, which may be untrusted, is never used.
         data["cache_dir"] = changes.get("cache_dir")
-    if "source" in changes:  # replaces the run's own file or dataset, and is read completely
+    if "source" in changes:  # it replaces the run's data, and is read completely
         data |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
@@ -76,7 +73,7 @@ def load_predictor(options: RunCommand) -> tuple[Any, Path]:
     """Returns the best model of the run or of the export `options.run`, for new texts, and its
     folder. Raises UserError.
     """
-    speed_up_cpu()  # as in training, for identical results
+    speed_up_cpu()  # training does it too; results are then identical
     if isinstance(options.run, list):
         return mean_predictor(options), Path()
     if Run(options.run).kind == "export":
@@ -110,9 +107,7 @@ def predictions_of(
 def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: Predict
 ) -> Iterator[dict[str, list[object]]]:
-    """Yields the same as chunks of a table with `row`, the number of the text from 0, and
-    `text`.
-    """
+    """Yields the same as chunks of a table with `text`, and `row`, the number of the text."""
     for first, chunk, predictions in predicted(predictor, texts, options, CHUNK_TEXTS):
         table: dict[str, list[object]] = {"row": [*range(first, first + len(chunk))]}
         table["text"] = [*chunk]
@@ -128,7 +123,7 @@ def predicted(
     """Yields the number of the first text of each chunk, its texts, and their predictions. Logs at
     the end what was not read.
 
-    size: of the first chunk, see `chunked`.
+    size: the length of the first chunk, see `chunked`.
     """
     total = 0
     unread: list[str] = []

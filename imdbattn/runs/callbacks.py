@@ -32,15 +32,15 @@ class Progress(L.Callback):
     def __init__(self, has_bar: bool):
         self.has_bar = has_bar
         self.bar: tqdm | None = None
-        self.scores: dict[str, float] | None = None  # of the validation of this epoch
+        self.scores: dict[str, float] | None = None  # from this epoch's validation
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        # reading the loss waits for a GPU
+        # Reading the loss waits for a GPU, so it is read more rarely there.
         every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps
-        done = trainer.fit_loop.epoch_loop.batch_idx + 1  # of several steps, the last
+        done = trainer.fit_loop.epoch_loop.batch_idx + 1  # the last of several steps
         if done % every or not (self.has_bar and trainer.is_global_zero):
             return
-        if self.bar is None:  # disable=None: without a terminal
+        if self.bar is None:  # disable=None hides it without a terminal
             total = trainer.num_training_batches
             self.bar = tqdm(
                 desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None
@@ -80,18 +80,16 @@ def epoch_name(trainer: L.Trainer) -> str:
 
 
 class Throughput(L.Callback):
-    """Logs train/tokens_per_s (words, not padding) and train/epoch_seconds, without the time of
-    validation.
-    """
+    """Logs train/tokens_per_s (without padding) and train/epoch_seconds (without validation)."""
 
     def __init__(self) -> None:
-        self.seconds = self.epoch_seconds = 0.0  # of all epochs, and of this one before `since`
-        self.rate = 0.0  # tokens/s of the last epoch
+        self.seconds = self.epoch_seconds = 0.0  # in all epochs; in this one before `since`
+        self.rate = 0.0  # tokens per second in the last epoch
         self.since = 0.0
-        self.tokens = torch.tensor(0)  # of this epoch, in this process
+        self.tokens = torch.tensor(0)  # in this epoch, of this process
 
     def on_train_start(self, trainer, module) -> None:
-        # when training resumes within an epoch, `on_train_epoch_start` is not called
+        # Lightning does not call `on_train_epoch_start` if training resumes within an epoch.
         self.since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer, module) -> None:
@@ -102,7 +100,7 @@ class Throughput(L.Callback):
         self.tokens = self.tokens + torch.cat([each.lengths_B for each in batches]).sum()
 
     def on_validation_start(self, trainer, module) -> None:
-        self.tokens.item()  # waits for the device, so that its pending work counts as training
+        self.tokens.item()  # this waits for the device, so that its pending work counts as training
         self.epoch_seconds += time.perf_counter() - self.since
 
     def on_validation_end(self, trainer, module) -> None:
@@ -144,11 +142,11 @@ class LossMonitor(L.Callback):
         self.last: Step | None = None
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
-        groups = trainer.optimizers[0].param_groups  # none, if `configure_optimizers` returns None
+        groups = trainer.optimizers[0].param_groups  # empty if `configure_optimizers` returns None
         self.lr = groups[0]["lr"] if groups else 0.0
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        loss = outputs.get("loss")  # none, if `training_step` returns None
+        loss = outputs.get("loss")  # missing if `training_step` returns None
         if loss is not None:
             only = Step(batch, loss, trainer.global_step, trainer.current_epoch, self.lr)
             self.unchecked += outputs.get("recorded_steps", [only])
@@ -164,13 +162,11 @@ class LossMonitor(L.Callback):
                     logger.log_metrics(values, step=self.last.number)
 
     def on_validation_start(self, trainer, module) -> None:
-        if trainer.state.fn == "fit":  # the best weights are saved after it
+        if trainer.state.fn == "fit":  # the best weights are saved after validation
             self.check(trainer, module)
 
     def check(self, trainer: L.Trainer, module: L.LightningModule | None = None) -> None:
-        """Raises UserError if a loss, or a weight of the module, is not finite; must be called in
-        all processes.
-        """
+        """Raises UserError if a loss or weight is not finite. Must be called in all processes."""
         message = ""
         losses = [step.loss for step in self.unchecked]
         finite = torch.stack(losses).isfinite().tolist() if losses else []
@@ -193,7 +189,7 @@ class LossMonitor(L.Callback):
 # --- the attention of the validation reviews ------------------------------------------------------
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
-REVIEWS_PER_GPU_BATCH = 12  # there, starting the operations of a batch takes most of the time
+REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GPU
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     maker = data.batch_maker("validation")
     lengths_N = maker.lengths_N()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
-    items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # less padding
+    items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # needs less padding
     size = REVIEWS_PER_GPU_BATCH if on_gpu(maker) else REVIEWS_PER_BATCH
     starts = range(0, len(items_N), size)
     return [maker.of_items(items_N[start : start + size]) for start in starts]
@@ -244,8 +240,8 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
 def measure(module: Learner, batches: Sequence[object]) -> Measured:
     """Measures the attention of the net to these batches, in evaluation mode.
 
-    Means over the queries of each review, then over reviews, also over those that the net
-    classifies right, and wrong. Reviews of a single key, whose entropy is always 0, are omitted.
+    The results are means over the queries of a review, then over all reviews, and over those that
+    the net classifies right, or wrong. Reviews with one key are omitted: their entropy is always 0.
     """
     columns: dict[str, list[tuple[Tensor, ...]]] = {}
     queries: dict[str, list[np.ndarray]] = {}
@@ -295,7 +291,7 @@ def means_by_head(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[s
 
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Sets evaluation mode, and afterwards the mode of each module as before."""
+    """Sets evaluation mode, and afterwards restores the mode of each module."""
     before = [(module, module.training) for module in net.modules()]
     net.eval()
     try:

@@ -19,11 +19,11 @@ import torch
 
 from imdbattn.settings.keys import PACKAGE, NestedDict
 
-PACKAGES = (  # whose versions environment.json has
+PACKAGES = (  # environment.json has their versions
     *("imdbattn", "torch", "lightning", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
 )
-MAX_ERROR = 1e-5  # of a product, relative to |a| |b|; float32 stays below 1e-6, bfloat16 is at 1e-3
+MAX_ERROR = 1e-5  # error of a product / |a| |b|: float32 is below 1e-6, bfloat16 at 1e-3
 
 
 def speed_up_cpu() -> None:
@@ -35,11 +35,10 @@ def speed_up_cpu() -> None:
 def use_onednn() -> bool:
     """Lets oneDNN multiply float32 matrices if that keeps their precision; returns whether it does.
 
-    Not where there is a GPU: torch then raises an error when Lightning reads the precision of
-    products. On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as
+    It does nothing if there is a GPU: torch would raise an error when Lightning reads the precision
+    of products. On AMD processors torch's MKL uses AVX2 where oneDNN uses AVX-512, about twice as
     fast. Torch offers oneDNN only together with the permission to round to bfloat16, which oneDNN
-    uses on processors with AMX: those are excluded, and elsewhere products are first compared with
-    float64.
+    uses on processors with AMX: those are excluded. Elsewhere, products are compared with float64.
     """
     matmul = matmul_backend()
     unsuitable = torch.cuda.is_available() or may_have_amx()
@@ -53,10 +52,10 @@ def use_onednn() -> bool:
 
 
 def may_have_amx() -> bool:
-    """Returns whether the processor has AMX, or torch does not say so.
+    """Returns whether the processor has AMX, or torch cannot tell.
 
-    torch's function is private: tried with torch 2.13. Older versions have none, and then torch's
-    own products are used.
+    torch's function is private (tested: torch 2.13). Older versions have none; then torch's own
+    products are used.
     """
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return supported is None or bool(supported())
@@ -75,9 +74,7 @@ def matmul_backend() -> Any:
 
 
 def product_error() -> float:
-    """Returns the largest error, relative to |a| |b|, of products with the shapes of attention,
-    against float64.
-    """
+    """Returns the largest error, relative to |a| |b|, of float32 products as in attention."""
     generator = torch.Generator().manual_seed(0)
     shapes = ((2048, 50), (50, 50), (8, 256, 50), (8, 256, 50), (8, 256, 256))
     tokens, weight, query, key, scores = (
@@ -97,7 +94,7 @@ def product_error() -> float:
 
 
 def keep_memory() -> None:
-    """Lets glibc keep freed memory; otherwise every step requests about ten megabytes again.
+    """Makes glibc keep freed memory; otherwise every step requests about ten megabytes again.
 
     A step of residual_pe on two cores becomes about 8% faster. Does nothing with other C libraries.
     """
@@ -117,7 +114,7 @@ def preserved_torch_settings() -> Iterator[None]:
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
-    # not for a prediction, which does not load Lightning
+    # Predictions do not call this function and do not load Lightning.
     from lightning.pytorch.utilities.seed import isolate_rng
 
     try:
@@ -135,8 +132,8 @@ def preserved_torch_settings() -> Iterator[None]:
 
 
 def environment() -> NestedDict:
-    """Returns the content of environment.json, but the key of the source of the data."""
-    changed = git("status", "--porcelain", "--", "conf", "imdbattn")  # also untracked files
+    """Returns the content of environment.json, except the key of the source of the data."""
+    changed = git("status", "--porcelain", "--", "conf", "imdbattn")  # includes untracked files
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -180,7 +177,7 @@ def memory_gb() -> float | None:
     """Returns the memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
-    except (AttributeError, OSError, ValueError):  # such as on Windows
+    except (AttributeError, OSError, ValueError):  # Windows, for example, has no such values
         return None
 
 

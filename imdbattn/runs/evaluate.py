@@ -18,9 +18,7 @@ from imdbattn.tasks.task import task_of
 
 
 def evaluate_run(options: Evaluate) -> NestedDict:
-    """Scores the best checkpoint of a finished run, or an exported model, and writes into its
-    evaluations/.
-    """
+    """Scores a run's best checkpoint, or an exported model, and writes to its evaluations/."""
     return evaluate(options, *load_predictor(options), write=True)
 
 
@@ -40,7 +38,7 @@ def evaluate(options: Evaluate, predictor: Predictor, folder: Path, write: bool)
             f"the data have no {split} split, only {', '.join(corpus.splits)}: set split or"
             " data.path"
         )
-    # longer pairs are omitted
+    # data.max_tokens omits longer pairs.
     selects_pairs = predictor.omits_long and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
@@ -51,7 +49,7 @@ def evaluate(options: Evaluate, predictor: Predictor, folder: Path, write: bool)
     task = task_of(settings)
     data = task.class_of("data", BatchData)(settings, corpus, split)
     module = task.class_of("module", Learner)(predictor.net, predictor.settings, predictor.metadata)
-    scores = score(trainer, module, data, "test")  # data.test_split
+    scores = score(trainer, module, data, "test")  # the split is data.test_split
     check_complete({split: scores}, corpus.splits)
     metrics = (
         run_facts(settings.model.name, settings.seed, corpus)
@@ -69,9 +67,7 @@ def evaluate(options: Evaluate, predictor: Predictor, folder: Path, write: bool)
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
-    """Raises UserError unless a split is the one that metrics.json, if it exists, was written
-    for.
-    """
+    """Raises UserError if metrics.json has another fingerprint of the split."""
     file = folder / "metrics.json"
     metrics = read_json(file, "delete it to score without it") if file.exists() else {}
     recorded, current = metrics.get(FINGERPRINT.get(split, "")), corpus.fingerprints[split]

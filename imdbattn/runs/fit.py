@@ -42,8 +42,7 @@ log = logging.getLogger(__name__)
 
 @quiet()
 def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> NestedDict:
-    """Trains the model that `settings` describes, scores its best checkpoint once, and fills the
-    run folder.
+    """Trains the model that `settings` describes, scores its best checkpoint, and fills the folder.
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
@@ -88,8 +87,8 @@ def fit_locked(
     beginning = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
     saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)
     best = best_checkpoint(settings, saved.parent)
-    # in the order in which Lightning calls them, except that it calls `best` last: a state is saved
-    # before anything else happens in a step
+    # Lightning calls them in this order, except `best`, which is last. So a state is saved before
+    # anything else happens in a step.
     callbacks = [beginning, saving, losses, throughput, best]
     callbacks += other_callbacks(settings, best, tracker)
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
@@ -97,10 +96,10 @@ def fit_locked(
 
     failed = True
     try:
-        # Lightning converts after loading a checkpoint, which rounds
+        # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
-        beginning.begin(trainer)  # if all steps were made before
+        beginning.begin(trainer)  # needed if all steps were made before
         signals.place = "after training"
         signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)
@@ -162,7 +161,7 @@ def prepare_process(settings: TrainingSettings) -> None:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     speed_up_cpu()
-    # With `deterministic` torch fills new memory with NaN; nothing here reads uninitialized memory.
+    # `deterministic` makes torch fill new memory with NaN; nothing here reads uninitialized memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -179,7 +178,7 @@ def new_module(
 ) -> Learner:
     """Returns the module that is trained, with the weights of the run `init` if that is set.
 
-    state: from which the run continues; Lightning loads it.
+    state: the state from which the run continues; Lightning loads it.
     """
     module_class = task.class_of("module", Learner)
     if not settings.init:
@@ -284,9 +283,7 @@ def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
 
 
 def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
-    """Returns the scores of a split by their names in metrics.json; of a classifier with those of
-    each class.
-    """
+    """Returns the scores of a split, and of the classes, by their names in metrics.json."""
     prefix = f"{name}_" if name else ""
     values = {**scores.values(), "count": scores.count, **scores.details()}
     return {prefix + key: value for key, value in values.items()}
@@ -295,10 +292,9 @@ def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
 def write_results(
     folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
 ) -> NestedDict:
-    """Scores the splits with the module's weights, and writes the results. Returns the content of
-    metrics.json.
+    """Scores the splits, and writes the results. Returns the content of metrics.json.
 
-    facts: of training, for metrics.json.
+    facts: what metrics.json says about the training.
     """
     settings, task, corpus = module.settings, task_of(module.settings), data.corpus
     splits = ("validation", "test") if settings.test else ("validation",)
@@ -316,11 +312,11 @@ def write_results(
             write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
             data.save_texts(split, folder / texts)
         if settings.pictures:
-            from imdbattn.runs.pictures import draw_pictures  # which imports matplotlib
+            from imdbattn.runs.pictures import draw_pictures  # imports matplotlib
 
             with only_warning(log, "Some pictures could not be drawn"):
                 draw_pictures(module, data, folder)
-        # written last: it marks the run as finished
+        # This file is written last: it marks the run as finished.
         write_json(folder / results_file(settings), metrics)
     return metrics
 
@@ -330,7 +326,7 @@ def score(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> S
     if split == "test":
         trainer.test(module, data, verbose=False)
         return module.scores
-    # not logged, because these scores are not part of the learning curve
+    # These scores are not logged, because they are not part of the learning curve.
     loggers, trainer.loggers = trainer.loggers, []
     trainer.validate(module, data, verbose=False)
     trainer.loggers = loggers
@@ -346,7 +342,7 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
 
 
 def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:
-    """Writes the row in the source and `scores.columns()` for each item of a split. rows: of all
-    items of the split.
+    """Writes the row in the source and `scores.columns()` for each item of a split. rows: those of
+    all items of the split.
     """
     write_table(path, {"row": rows[scores.items_N.numpy()], **scores.columns()})

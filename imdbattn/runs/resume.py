@@ -32,7 +32,7 @@ from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
 
 STATE_KEY = "imdbattn_resume_state"  # the key of our state in Lightning's checkpoint
-# request that processes exchange: 0 (none), SAVE, or the number of a signal (all are above 1)
+# Processes exchange a request: 0 (none), SAVE, or the number of a signal (all are above 1).
 SAVE = 1
 
 
@@ -42,7 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: Checkpoint, path: str | Path, storage_options: object = None
     ) -> None:
-        """Raises UserError for the state of a callback that could not be read again."""
+        """Raises UserError if the state of a callback could not be read again."""
         states, whole = io.BytesIO(), io.BytesIO()
         torch.save(checkpoint.get("callbacks"), states)
         states.seek(0)
@@ -65,15 +65,14 @@ def saved_curve(state: Checkpoint | None) -> str:
 
 
 def restore_curve(csv_logger: Any, file: Path, curve: str) -> None:
-    """Lets the logger of metrics.csv continue a learning curve."""
+    """Makes the logger of metrics.csv continue a learning curve."""
     writer = csv_logger.experiment  # creating it removes the file
     write_atomically(file, curve)
     writer.metrics_keys = curve.splitlines()[0].split(",")
 
 
 class RunSignals(Signals):
-    """The signals of a run. The line says where it was, whether its state is saved and how to
-    continue.
+    """The signals of a run. The line says where it was, if its state is saved, and how to continue.
 
     has_state: whether the state in the folder, if there is one, is of this run.
     """
@@ -108,7 +107,7 @@ class ResumeCheckpoint(L.Callback):
     epoch begins.
     Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
 
-    fingerprints: of the splits, the vectors and the code of a custom tokenizer.
+    fingerprints: those of the splits, the vectors and the code of a custom tokenizer.
     """
 
     def __init__(
@@ -123,10 +122,10 @@ class ResumeCheckpoint(L.Callback):
         self.fingerprints, self.signals = fingerprints, signals
         self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
         self.saved_at = time.monotonic()
-        self.steps_since_sync = 0  # since the processes exchanged their requests
-        # of each process: random state, and the sums of this epoch's steps
+        self.steps_since_sync = 0  # steps since the processes exchanged requests
+        # For each process, its random state and the sums of this epoch's steps
         self.rank_states: list[dict[str, Any]] = []
-        self.loaded_state: dict[str, Any] = {}  # of this process, in the checkpoint that is resumed
+        self.loaded_state: dict[str, Any] = {}  # this process's, in the checkpoint
 
     # --- when to save -----------------------------------------------------------------------------
 
@@ -134,8 +133,9 @@ class ResumeCheckpoint(L.Callback):
         if self.loaded_state:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
-                loop.restarting = False  # with max_steps Lightning would treat the epoch as begun
-            # As late as possible: other components draw random numbers during their setup.
+                # With max_steps, Lightning would otherwise treat the epoch as begun.
+                loop.restarting = False
+            # This is as late as possible: other components draw random numbers during their setup.
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
@@ -144,7 +144,7 @@ class ResumeCheckpoint(L.Callback):
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         request = max(from_all(trainer, self.signals.received))
         if request or trainer.current_epoch:
-            # as the loop itself does next
+            # The loop itself does this next.
             trainer.fit_loop.epoch_loop.batch_progress.reset_on_run()
             self.save(trainer, module, trainer.fit_loop.epoch_progress)
         self.stop_if(request, trainer)
@@ -158,18 +158,18 @@ class ResumeCheckpoint(L.Callback):
             loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
         )
         if (
-            not batch_idx  # just saved
+            not batch_idx  # the state was just saved
             or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
             # Lightning would repeat the last validation
             or to_validation % (trainer.val_check_batch or inf) == 0
-            # a list of batches, read from its start
+            # The batches are a list, which is read from its start.
             or trainer.overfit_batches  # type: ignore[attr-defined]
         ):
             return
         due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
         request = self.signals.received or SAVE * due
         if trainer.world_size > 1:
-            # an exchange takes time
+            # An exchange takes time.
             if self.steps_since_sync < trainer.log_every_n_steps:  # type: ignore[attr-defined]
                 return
             self.steps_since_sync, request = 0, max(from_all(trainer, request))
@@ -220,13 +220,11 @@ class ResumeCheckpoint(L.Callback):
         self.saved_at = time.monotonic()
 
     def trained_with(self, trainer: L.Trainer) -> dict[str, object]:
-        """Returns what a resumed run must share: the fingerprints of its data, and the number of
-        processes.
-        """
+        """Returns what a resumed run must share: fingerprints of its data, and process count."""
         return {**self.fingerprints, "processes": trainer.world_size}
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
-        for logger in trainer.loggers[:1]:  # CSVLogger; none before `begin`
+        for logger in trainer.loggers[:1]:  # CSVLogger; there is none before `begin`
             logger.save()
         checkpoint[STATE_KEY] = {
             "ranks": self.rank_states,
@@ -236,9 +234,7 @@ class ResumeCheckpoint(L.Callback):
         }
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
-        """Raises UserError for a checkpoint of other reviews or with another number of
-        processes.
-        """
+        """Raises UserError for a checkpoint of other data or another number of processes."""
         saved = checkpoint[STATE_KEY]
         now, before = self.trained_with(trainer), saved["trained_with"]
         if changed := [

@@ -13,7 +13,7 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
-# the last two: sbatch's and submitit's
+# sbatch and submitit send the last two.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 NOTHING_SAVED = "nothing was saved; run the command again"
 BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
@@ -22,7 +22,7 @@ BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 class Stopped(SystemExit):
     """Raised after a signal, with exit status 128 + its number.
 
-    number: of the signal. line: says what was stopped, what is saved and how to continue; empty in
+    number: the signal's. line: says what was stopped, what is saved and how to continue; empty in
     all processes of a run but the first.
     """
 
@@ -35,8 +35,8 @@ class Stopped(SystemExit):
 class Signals:
     """Raises Stopped in its context after one of SIGNALS, and logs its line at the end.
 
-    text: the line without the name of the signal. Outside of the main thread, which alone can
-    handle signals, it does nothing.
+    text: the line without the name of the signal. It does nothing outside of the main thread, which
+    alone can handle signals.
     """
 
     def __init__(self, text: str):
@@ -68,18 +68,18 @@ class Signals:
             stopped.is_logged = True
             if stopped.line:
                 log.warning(stopped.line)
-        if error is not stopped:  # a library has caught it, or raised an exception of its own
+        if error is not stopped:  # a library caught it, or raised another exception
             raise stopped from error
 
     def stop_at_once(self) -> None:
-        """Lets signals raise Stopped as soon as they come, or now if one has come."""
+        """Makes signals raise Stopped at once; raises it now if one has arrived."""
         for number in SIGNALS:
             set_handler(number, self.stop)
         if self.received:
             raise self.stopped(self.received)
 
     def wait(self) -> None:
-        """Lets signals only be noted in `received`; a second one raises Stopped at once."""
+        """Makes a signal only set `received`; a second one raises Stopped at once."""
         for number in SIGNALS:
             set_handler(number, self.note)
 

@@ -25,19 +25,19 @@ from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
-RECORDED_ON = (CUDAAccelerator,)  # where training steps are recorded
+RECORDED_ON = (CUDAAccelerator,)  # training steps are recorded on these
 IGNORED_WARNINGS = (
     "is smaller than the logging interval",
-    "your dataloader is not resumable",  # our sampler is
+    "your dataloader is not resumable",  # our sampler is resumable
     "You requested to overfit but enabled .* shuffling",  # the items are the same in every epoch
-    # of a run that ends before its first validation: the last weights are scored
+    # A run may end before its first validation; the last weights are then scored.
     "could not find the monitored key",
     "Early stopping conditioned on metric",
     "sync_dist=True",  # the logged values are the same in all processes
     "Checkpoint directory .* exists and is not empty",
     "Experiment logs directory .* exists and is not empty",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    "GPU available but not used",  # ddp_cpu
+    "GPU available but not used",  # trainer=ddp_cpu does so
 )
 
 
@@ -64,12 +64,12 @@ def build_trainer(
     callbacks: Sequence[L.Callback] = (),
     **arguments: object,
 ) -> L.Trainer:
-    """Returns the Trainer that the `trainer` settings describe; `arguments` are further ones."""
+    """Returns the Trainer that the `trainer` settings describe, with further `arguments`."""
     values = settings.given()
     trainer_class = import_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     user_callbacks = callbacks_of(values.pop("callbacks", None))
     user_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
-    # such as a strategy that is given with its own arguments
+    # A strategy, for example, may be given with its own arguments.
     values = make(values, "trainer", object)
     has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
     callbacks = [*callbacks, *user_callbacks]
@@ -77,13 +77,13 @@ def build_trainer(
         callbacks.append(Progress(has_bar=not has_user_bar))
     plugins: list[object] = [AtomicCheckpointIO(), *user_plugins]
     if SLURMEnvironment.detect():
-        # ResumeCheckpoint requeues, between two steps
+        # ResumeCheckpoint requeues the job between two steps.
         plugins.append(SLURMEnvironment(auto_requeue=False))
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": has_user_bar}
     ours: dict[str, Any] = {
         "use_distributed_sampler": False,
         "logger": False,
-        "num_sanity_val_steps": 0,  # CheckParts comes before anything is written
+        "num_sanity_val_steps": 0,  # CheckParts checks before anything is written
         **arguments,
     }
     with wrapping_errors("trainer"):
@@ -157,7 +157,8 @@ class CheckParts(L.Callback):
 class NamedPart(NamedTuple):
     """A part of a network (docs/own_parts.md).
 
-    setting: that names it. shape: of its output, given its inputs. method: that is called.
+    setting: the setting that names it. shape: shape of the output, given the inputs. method: the
+    method that is called.
     """
 
     setting: str
@@ -169,7 +170,7 @@ class NamedPart(NamedTuple):
         """Returns the method, with a check of its output."""
         kind = type(self.module)
         name = f"{self.setting} ({kind.__module__}.{kind.__qualname__})"
-        with wrapping_errors(name):  # such as a score without `compare`
+        with wrapping_errors(name):  # a score, for example, may have no `compare`
             method = getattr(self.module, self.method)
 
         def checked(*inputs: Tensor) -> Tensor:
@@ -199,7 +200,7 @@ def parts_of(net: nn.Module) -> Iterator[NamedPart]:
                 yield NamedPart("model.mixer", mixer, same_shape)
         elif isinstance(owner, Attention):
             yield NamedPart("score", owner.score, shape_of_scores)
-        elif isinstance(score, nn.Module):  # of the decoder of pairs
+        elif isinstance(score, nn.Module):  # the decoder of pairs
             yield NamedPart("model.net.score", score, shape_of_scores, "compare")
 
 

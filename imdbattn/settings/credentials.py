@@ -11,7 +11,7 @@ SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
     re.IGNORECASE,
 )
-# in an address
+# A password or a key in an address
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
 
 
@@ -37,9 +37,7 @@ def credentials(settings: object, name: str = "") -> Iterator[str]:
 
 
 def passwords() -> dict[str, str]:
-    """Returns the environment variables with names of credentials, except short values and names of
-    files.
-    """
+    """Returns the environment variables named like credentials, except short values and paths."""
     values = {
         name: value
         for name, value in os.environ.items()

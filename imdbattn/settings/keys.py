@@ -45,7 +45,7 @@ HARDWARE = tuple(
 FILE_CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
-NAME = r"\w[\w.-]{0,99}"  # of a model: part of a folder's name
+NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 # Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
 # Settings that name data or initial weights, which are compared by fingerprints
@@ -53,7 +53,7 @@ SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vector
 
 
 def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
-    """Returns OmegaConf's settings as nested dicts and lists. resolve: also what ${...} names."""
+    """Returns OmegaConf's settings as nested dicts and lists. resolve: replace ${...}."""
     settings: Any = OmegaConf.to_container(cfg, resolve=resolve)
     return settings
 
@@ -92,8 +92,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant_digest` ignores, but with the number of epochs.
 
-    settings: what the overrides result in. A choice of trainer is hardware, but its precision is
-    not.
+    settings: their result. The choice of a trainer is hardware; its precision is not.
     """
     unnamed = ("seed", "data.fold", "hydra", *NO_EFFECT, *HARDWARE, *SOURCES)
     named = {
@@ -140,5 +139,5 @@ def absolute(path: str | None) -> str | None:
 
 
 def as_text(value: object) -> str:
-    """Returns a value as on the command line."""
+    """Returns a value as it is written on the command line."""
     return "null" if value is None else str(value)

@@ -49,13 +49,13 @@ def place_of(parts: Iterable[int | str], settings: Any) -> tuple[list[str], Any]
 
 # Names of settings in other programs -> the last part of their key here
 ALIASES = {"learning_rate": "lr", "epochs": "max_epochs", "batch_size": "batch_tokens"}
-# classes that have further arguments, which + adds
+# These classes have further arguments; + adds them.
 CLASSES = ("model.net", "model.mixer", "optim", "trainer", "data.tokenizer")
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:
-    """Returns a message that there is no such setting, with the most similar one: of the same
-    group, else of all settings `known` and of their groups.
+    """Returns a message about an unknown setting. It names the most similar one of the same group,
+    else of all settings `known` and of their groups.
     """
     near = nearest(key, {*known})
     remedies = [f"the nearest is {near}"] if near else []

@@ -41,9 +41,7 @@ def import_object(path: str, key: str) -> Any:
 
 
 def import_class(path: str, key: str, kind: type[Class]) -> type[Class]:
-    """Returns the class that a dotted path names. Raises UserError unless it is a subclass of
-    `kind`.
-    """
+    """Returns the class at a dotted path. Raises UserError unless it is a subclass of `kind`."""
     loaded = import_object(path, key)
     if not (isinstance(loaded, type) and issubclass(loaded, kind)):
         raise UserError(f"{key}={path} is not a subclass of {kind.__module__}.{kind.__name__}")
@@ -54,8 +52,7 @@ def import_callable(settings: object, group: str) -> tuple[str, Callable[..., An
     """Returns the name of a callable for messages, and the callable with its keyword arguments:
     `_target_` is a function, or a class whose object is called.
 
-    group: such as data.tokenizer. Raises UserError if it cannot be imported, or its class cannot
-    be created.
+    group: for example data.tokenizer. Raises UserError if it cannot be imported or created.
     """
     arguments = as_mapping(settings)
     target = arguments.pop(TARGET)
@@ -103,9 +100,8 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
 
 
 def make(node: object, key: str, kind: type) -> Any:
-    """Returns the settings with each group that has a `_target_` replaced by an object of that
-    class, which must be a subclass of `kind`. With `_partial_: true` it is a functools.partial
-    instead.
+    """Returns the settings with an object in place of each group that has a `_target_`, or a
+    functools.partial if it has `_partial_: true`. The class must be a subclass of `kind`.
 
     node: settings of the user, or of a run folder that `refuse_untrusted` has accepted. key: their
     dotted name, with which the one line of a UserError begins.

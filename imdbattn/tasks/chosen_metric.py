@@ -9,7 +9,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
 
-# names of other values of a split in metrics.json
+# metrics.json has other values of a split with these names.
 TAKEN = (
     *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
     *("f1", "recall", "confusion", "count"),
@@ -35,7 +35,7 @@ def metric_of(name: str, setting: str) -> Metric:
     metric: Metric = import_object(name, setting)
     try:
         value = metric(np.arange(20) % 2, np.full((20, 2), 0.5))
-    except Exception:  # any exception: it may be meant for other labels
+    except Exception:  # it may be meant for other labels
         return metric
     with wrapping_errors(f"{setting}={name} does not return a number"):
         float(value)

@@ -1,6 +1,4 @@
-"""The base class of the LightningModules: optimizer, schedule, sums of an epoch, and exact
-evaluation.
-"""
+"""The base class of the LightningModules: optimizer, schedule, sums of an epoch, evaluation."""
 
 import inspect
 import math
@@ -58,18 +56,16 @@ class Step(NamedTuple):
 
     batch: Any
     loss: Tensor  # detached
-    number: int  # of steps made until then, with this one
+    number: int  # number of steps made, with this one
     epoch: int  # counted from 0
-    lr: float  # of the first group of parameters
+    lr: float  # learning rate of the first parameter group
 
     def __str__(self) -> str:
         return f"step {self.number} (epoch {self.epoch + 1}, learning rate {self.lr:.3g})"
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Returns tensors along dimension 0; matrices (B, T) of different widths are padded with
-    zeros.
-    """
+    """Concatenates tensors along dimension 0; pads matrices (B, T) with zeros to the same width."""
     longest = max(part.shape[-1] for part in parts)
     return torch.cat(
         [F.pad(part, (0, longest - part.shape[-1])) if part.ndim == 2 else part for part in parts]
@@ -109,8 +105,8 @@ def parameter_groups(
 
 
 def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
-    """Returns the weights of all Linear layers but those named HEAD, in order: those for which Muon
-    is meant. Weights of one row or column are vectors.
+    """Returns the weights of all Linear layers but those named HEAD, in order: Muon is meant for
+    these. Weights of one row or column are vectors.
     """
     return {
         module.weight: None
@@ -123,18 +119,17 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
 
 
 class Learner(L.LightningModule):
-    """Trains a net. A subclass, which the Task names, implements `new`, `training_loss`,
+    """Trains a net. A subclass, named by the Task, implements `new`, `training_loss`,
     `evaluate_batch` and `make_scores`.
 
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
 
-    settings: the settings (settings.schema.TrainingSettings). metadata: plain values that go into
-    checkpoints.
+    settings: settings.schema.TrainingSettings. metadata: plain values that checkpoints contain.
     """
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
-    scores: SplitScores  # of the last validation or test: the result of `make_scores`
+    scores: SplitScores  # result of `make_scores` in the last validation or test
     score_values: dict[str, float]  # the result of `scores.values()`
 
     def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
@@ -144,12 +139,12 @@ class Learner(L.LightningModule):
         self.save_hyperparameters(metadata, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        # of each step of this epoch: sum of losses, correct answers, answers
+        # One for each step of this epoch: sum of losses, correct answers, answers
         self.epoch_sums: list[Tensor] = []
-        # of each step of this epoch, before clipping
+        # The norm of the gradient in each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
-        self.outputs: list[tuple[Tensor, ...]] = []  # of each batch of this evaluation
-        # makes the training steps where they are recorded: tasks.recorded.StepRecorder
+        self.outputs: list[tuple[Tensor, ...]] = []  # one for each batch
+        # A tasks.recorded.StepRecorder makes the training steps where they are recorded.
         self.recorder: Any = None
 
     @classmethod
@@ -168,7 +163,7 @@ class Learner(L.LightningModule):
         raise NotImplementedError
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> SplitScores:
-        """Returns the scores from the outputs of a split in its order."""
+        """Returns the scores, given the outputs of a split in its order."""
         raise NotImplementedError
 
     def attention_and_answers(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
@@ -226,7 +221,7 @@ class Learner(L.LightningModule):
         return {"train/loss": loss / answers, "train/accuracy": right / answers}
 
     def on_train_epoch_end(self) -> None:
-        # Lightning's own averaging takes a millisecond per step.
+        # The means are computed here: Lightning's own averaging takes a millisecond per step.
         values = self.epoch_means()
         self.epoch_sums.clear()
         if self.gradient_norms:
@@ -307,11 +302,9 @@ class Learner(L.LightningModule):
             self.gradient_norms.append(norm.detach())
 
     def fused_option(self) -> dict[str, bool]:
-        """Returns `fused`, one kernel per step for all weights, if the optimizer supports it and it
-        works.
-        """
+        """Returns `fused`, one kernel per step for all weights, if it is supported."""
         available = "fused" in inspect.signature(self.make_optimizer).parameters
-        chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # in optim.fused
+        chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # optim.fused is set
         works = self.trainer.precision in ("32-true", BFLOAT16) and self.device.type in (
             "cpu",
             "cuda",

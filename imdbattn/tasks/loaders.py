@@ -17,12 +17,12 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.plans import POOL, EvalPlans, TrainPlans
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
-GPU_LENGTHS = 6  # padded lengths of the batches of a split: 13 % padding on IMDB instead of 6 %
+GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB instead of 6 %
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
 def on_gpu(maker: BatchMaker) -> bool:
-    """Returns whether it makes its batches on a GPU, several together."""
+    """Returns whether the batches are made on a GPU, several together."""
     return getattr(maker.split, "is_cuda", False)
 
 
@@ -30,7 +30,7 @@ class Loader:
     """The batches that a sampler plans, `together` of them made at once.
 
     sampler: yields the Plan of each batch.
-    Unlike a torch DataLoader it draws no random number in each epoch, which would change the random
+    Unlike a torch DataLoader, it draws no random number in each epoch; that would change the random
     state of dropout.
     """
 
@@ -56,13 +56,11 @@ class Loader:
 
 
 class BatchData(L.LightningDataModule):
-    """Loaders for train, validation and test of one corpus; the Task of each task names its
-    subclass.
+    """Loaders for train, validation and test of one corpus. The Task of each task names a subclass.
 
     Batches are made in the main process, because workers would cost more than they save. On a GPU,
     the ids of a whole split are stored on it, and batches are made there.
-    Use with `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the
-    ranks.
+    Use `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
 
     Args:
         settings: the settings of the run.
@@ -73,9 +71,9 @@ class BatchData(L.LightningDataModule):
     def __init__(self, settings: Any, corpus: Any, test_split: str = "test"):
         super().__init__()
         self.settings, self.corpus, self.test_split = settings, corpus, test_split
-        # None: GPU_LENGTHS on a GPU, no limit on a CPU
+        # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
-        self.options = WHOLE_REVIEWS  # of batches for evaluation
+        self.options = WHOLE_REVIEWS  # for evaluation
         self.train_options = WHOLE_REVIEWS
 
     @staticmethod
@@ -133,9 +131,7 @@ class BatchData(L.LightningDataModule):
         return self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
 
     def first_epochs(self) -> list[BatchOptions]:
-        """Returns the options of the batches of each of the first epochs, where they differ from
-        `train_options`.
-        """
+        """Returns the options of each of the first epochs that differ from `train_options`."""
         return []
 
     def overfit_batches(self) -> float:
@@ -143,7 +139,7 @@ class BatchData(L.LightningDataModule):
         return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
 
     def loader(self, maker: BatchMaker, plans: Any) -> Loader:
-        if overfit := self.overfit_batches():  # the same items in every epoch
+        if overfit := self.overfit_batches():  # every epoch has the same items
             count = int(overfit if overfit >= 1 else overfit * len(plans)) or 1
             plans = list(islice(plans, count))
         return Loader(maker, plans, GPU_CHUNK if on_gpu(maker) else 1)

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_net(model: ModelSettings, *arguments: object, **options: object) -> nn.Module:
-    """Returns the network that `model.net` describes. arguments, options: those that are known only
-    with the data.
-    """
+    """Returns the network that `model.net` describes. arguments, options: depend on the data."""
     make_it = make(model.net, "model.net", nn.Module)
     with wrapping_errors(f"model={model.name}"):
         net: nn.Module = make_it(*arguments, **options)
@@ -64,9 +62,7 @@ def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
 
 
 def reviews_for(model: ClassifierModel, reviews: Ragged) -> Ragged:
-    """Returns reviews whose batches the network reads: for phrases, with the words before each
-    word.
-    """
+    """Returns reviews for the network: for phrases, batches need the words before each word."""
     if not model.phrases:
         return reviews
     from imdbattn.data.phrases import with_words_before

@@ -15,8 +15,7 @@ import torch
 
 
 class LazyAdamW(torch.optim.AdamW):
-    """AdamW, but in groups with `lazy: True` only rows with a gradient, and their averages, are
-    updated.
+    """AdamW; groups with `lazy: True` update only rows with a gradient, and their averages.
 
     Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged
     over processes. Adam moves a row for about ten more steps after its word occurred, ten times as
@@ -81,7 +80,7 @@ class LazyAdamW(torch.optim.AdamW):
         step = state["step"].double() if on_device else state["step"].item()
         lr = group["lr"]
         tables = state["exp_avg"], state["exp_avg_sq"], parameter
-        used_R = gradient.abs().sum(-1) != 0  # the same as any(-1), several times faster
+        used_R = gradient.abs().sum(-1) != 0  # this equals any(-1), several times faster
 
         def updated(
             g: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, weight: torch.Tensor
@@ -92,7 +91,7 @@ class LazyAdamW(torch.optim.AdamW):
             change = (mean * (lr / (1 - beta1**step))).div_(root)
             return mean, square, weight.mul(1 - lr * group["weight_decay"]).sub_(change)
 
-        if gradient.is_cpu:  # at most a tenth of the rows
+        if gradient.is_cpu:  # a batch uses at most a tenth of the rows
             rows = used_R.nonzero()[:, 0]
             used = [table.index_select(0, rows) for table in (gradient, *tables)]
             for table, new in zip(tables, updated(*used), strict=True):
@@ -113,8 +112,7 @@ class Muon(LazyAdamW):
     equal those of torch.optim.Muon (torch 2.9 and newer) but for its rounding to bfloat16.
 
     lr: learning rate of all other parameters. matrix_lr: learning rate of matrices. momentum:
-    share of the average of earlier gradients that a step keeps. weight_decay: decoupled, of all
-    parameters.
+    share of the average of earlier gradients that a step keeps. weight_decay: decoupled.
     """
 
     def __init__(
@@ -152,10 +150,10 @@ class Muon(LazyAdamW):
             super().update_group(group)
 
     def update_matrices(self, group: dict[str, Any]) -> None:
-        """Updates the matrices of a group; those of equal shape in one product.
+        """Updates the matrices of a group, all of one shape in one product.
 
-        torch's functions for lists of tensors are private: tried with torch 2.13. Its own
-        optimizers call them too; they save a kernel on a GPU for each matrix.
+        torch's functions for lists of tensors are private (tested: torch 2.13). Its own optimizers
+        call them too; they save a kernel on a GPU for each matrix.
         """
         by_shape: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
         for parameter in group["params"]:

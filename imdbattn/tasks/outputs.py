@@ -1,5 +1,4 @@
-"""The prediction of a trained model for one text: the class of a review, or the output of an
-encoder-decoder.
+"""The prediction for one text: the class of a review, or the output of an encoder-decoder.
 
 Shape suffixes: H heads, Q queries, K keys, T output symbols, S source symbols.
 """
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 EOS = "<eos>"
-# Number of reviews with maps of each layer on a page, which take up to a second and 1 MB each
+# Only so many reviews on a page have maps of each layer: these take up to a second and 1 MB.
 DETAILED = 5
 
 
@@ -20,8 +19,7 @@ DETAILED = 5
 class AttentionWeights:
     """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
 
-    keys: the words that were read, after <cls> if the model has one. layers: (H, K, K) each, query
-    by key.
+    keys: the words that were read, after <cls> if the model has one. layers: (H, Q, K) each.
     pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty
     counts from 1.
     by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
@@ -53,8 +51,7 @@ class AttentionWeights:
         return rows if self.pooling is None else rows | {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Returns the entropy in nats, averaged over queries, of each layer and head, and of the
-        pooling.
+        """Returns the entropy of each head and of the pooling in nats, averaged over queries.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
@@ -123,8 +120,7 @@ class Classification(Prediction):
     """words: (start, end, share) of each word that was read: its place in `text`, and its share in
     the pooled vector.
 
-    The shares sum to 1, or to less if <cls> keeps a part of itself. Empty unless an explanation was
-    requested.
+    The shares sum to 1, or to less if <cls> keeps a part of itself. Empty without an explanation.
     """
 
     words: Sequence[tuple[int, int, float]] = field(default=(), repr=False)

@@ -19,9 +19,7 @@ def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np
 
 
 def f1(confusion_CC: np.ndarray) -> np.ndarray:
-    """Returns (C,): harmonic mean of precision and recall; nan for a class that is neither a label
-    nor predicted.
-    """
+    """Returns the F1 of each class, (C,); nan for a class that is neither a label nor predicted."""
     with np.errstate(invalid="ignore"):
         return 2 * confusion_CC.diagonal() / (confusion_CC.sum(0) + confusion_CC.sum(1))
 
@@ -40,8 +38,8 @@ def is_uneven(largest_share: float, classes: int) -> bool:
 
 
 def details(confusion_CC: np.ndarray) -> dict[str, object]:
-    """Returns for metrics.json macro F1, the share of the largest class, and in the order of the
-    classes F1, recall and the matrix; None instead of nan.
+    """Returns the part of metrics.json with macro F1, the share of the largest class, and for each
+    class F1, recall and its row of the matrix; None instead of nan.
     """
     with np.errstate(invalid="ignore"):
         recall_C = confusion_CC.diagonal() / confusion_CC.sum(1)  # nan for a class without items

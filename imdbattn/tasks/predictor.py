@@ -1,6 +1,4 @@
-"""The base class of trained models that are applied to new texts: plain torch, without
-Lightning.
-"""
+"""The base class of trained models for new texts, which needs no Lightning."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +25,7 @@ class Predictor(ABC):
     omits_long = False
 
     def __init__(self, settings: TrainingSettings, net: nn.Module, metadata: Metadata):
-        # each task has classes of its own for settings and net
+        # Each task has its own classes of settings and net.
         self.settings: Any = settings
         self.net: Any = net.eval()
         self.metadata = metadata

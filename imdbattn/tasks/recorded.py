@@ -26,11 +26,11 @@ from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
 
-MOST_SHAPES = 64  # recordings, each of which has static tensors
-# largest difference between a recorded and an eager step, relative to the eager one; the kernels
-# are the same, and a frozen number makes a difference of about 1
+MOST_SHAPES = 64  # at most so many recordings, because each has static tensors
+# The largest difference between a recorded and an eager step, relative to the eager one. The
+# kernels are the same; a frozen number makes a difference of about 1.
 ROUNDING = 0.01
-# called within a step, which a replay does not do
+# Lightning calls these within a step; a replay does not.
 HOOKS = (
     "on_before_zero_grad",
     "on_before_backward",
@@ -60,10 +60,10 @@ class CudaGraphs:
 
     @contextmanager
     def refusing_reads(self) -> Iterator[None]:
-        """In this context reading a value from the device raises an exception."""
+        """In this context, reading a value from the device raises an exception."""
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it does not detect all of them; recording does
+            warnings.simplefilter("ignore")  # the mode does not detect all reads; recording does
             torch.cuda.set_sync_debug_mode("error")
         try:
             yield
@@ -79,7 +79,7 @@ class CudaGraphs:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 result = work()
         except Exception:
-            # The generator would refuse to draw outside of the recording that has failed.
+            # Without this, the generator would refuse to draw outside of the failed recording.
             generator = torch.cuda.default_generators[self.device.index or 0]
             generator.graphsafe_set_state(torch.Generator(self.device).graphsafe_get_state())
             raise
@@ -114,7 +114,7 @@ class StepRecorder:
         self.lrs = [torch.zeros((), device=module.device) for _ in groups]
         self.recordings: dict[tuple[object, ...], Recording] = {}
         self.is_warm = False
-        self.has_sums = self.has_norm = False  # whether steps have them, see `whole_step`
+        self.has_sums = self.has_norm = False  # see `whole_step`
         self.recorded_with = self.constants()
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
@@ -178,7 +178,7 @@ class StepRecorder:
         added, clipped = len(module.epoch_sums), len(module.gradient_norms)
         self.optimizer.zero_grad()
         bfloat16, device = trainer.precision == BFLOAT16, module.device.type
-        # A weight that is cast once would be frozen as it is then.
+        # Without this, weights would be cast once and frozen.
         with torch.autocast(device, torch.bfloat16, enabled=bfloat16, cache_enabled=False):
             loss = module.training_loss(batch)
         loss.backward()
@@ -206,15 +206,15 @@ class StepRecorder:
                 with self.graphs.refusing_reads(), self.device_numbers():
                     expected = self.whole_step(static)
                 stepped = self.weights()
-                # With weights, counts and rates that are not those of the check: one that is
-                # frozen in the recording makes a difference there.
+                # Recorded with other weights, counts and rates than in the check, which thus
+                # detects any that is frozen.
                 with self.device_numbers(factor=2.0, more=1e-3):
                     replay, result = self.graphs.record(lambda: self.whole_step(static))
                 self.restore(before)
                 self.set_rates()
                 replay()
                 reason = self.difference(before.weights, stepped, expected, result)
-        except Exception as error:  # any: the step can be made without a recording
+        except Exception as error:  # the step can be made without a recording
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         if reason:
             self.restore(before)
@@ -223,7 +223,7 @@ class StepRecorder:
         return result.clone()
 
     def give_up(self, batch: Any, reason: str) -> Tensor:
-        """Makes a step without a recording, as all that follow."""
+        """Makes this step and all later ones without a recording."""
         if self.module.settings.record_steps is True:
             raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
         log.warning("Training steps are not recorded from here on: %s", reason)
@@ -236,7 +236,7 @@ class StepRecorder:
     ) -> str:
         """Returns how the replayed step differs from the eager one beyond rounding; or nothing.
 
-        before, eager: the weights of each group of parameters. expected, result: of `whole_step`.
+        before, eager: weights of each group of parameters. expected, result: see `whole_step`.
         """
         names = {"loss": 0} | ({"norm of the gradient": -1} if self.has_norm else {})
         for name, place in names.items():
@@ -253,8 +253,8 @@ class StepRecorder:
 
     @contextmanager
     def device_numbers(self, factor: float = 1.0, more: float = 0.0) -> Iterator[None]:
-        """Lets the optimizer read its learning rates, times `factor` plus `more`, and its counts of
-        steps from the device.
+        """Makes the optimizer read its counts of steps, and its learning rates times `factor` plus
+        `more`, from the device.
         """
         groups = self.optimizer.param_groups
         given = [{"lr": group["lr"], "capturable": group["capturable"]} for group in groups]
@@ -294,7 +294,7 @@ class StepRecorder:
         return copies
 
     def state(self) -> "Snapshot":
-        # with buffers that training changes
+        # state_dict includes buffers that training changes
         tensors = [*self.module.state_dict().values()]
         for values in self.optimizer.state.values():
             tensors += filter(is_tensor, values.values())
@@ -333,9 +333,7 @@ def is_flat(batch: object) -> bool:
 
 
 def shape_of(batch: Any) -> tuple[object, ...]:
-    """Returns the shapes of the tensors of a batch, and its other values, which are frozen in a
-    recording.
-    """
+    """Returns the shapes of a batch's tensors, and its other values, which a recording freezes."""
     return tuple((part.shape, part.dtype) if is_tensor(part) else part for part in batch)
 
 
@@ -413,7 +411,7 @@ class RecordSteps(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
         if self.records:
-            # Callbacks and methods of the user's see each step.
+            # The user's callbacks and methods must see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)
             one_by_one = overridden or bool(module.settings.trainer.given().get("callbacks"))

@@ -31,9 +31,9 @@ from imdbattn.tasks.task import settings_of, task_of
 if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
 
-# of `model`, that `init` must share
+# The settings of `model` that must be equal in the run `init`
 ENCODER = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "net.layer")
-UNUSED = (f"{HEAD}.", "pooling.")  # weights of a pretrained encoder that a classifier does not use
+UNUSED = (f"{HEAD}.", "pooling.")  # a classifier does not use these weights of a pretrained encoder
 
 
 def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
@@ -45,7 +45,7 @@ def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
 def load_weights(net: nn.Module, weights: Weights) -> None:
     """Loads weights into a net. Raises an error unless they fit and are finite.
 
-    Vectors of integers are rows of the net's tables: others than its own are refused.
+    Vectors of integers are rows of the net's tables; rows other than its own are refused.
     """
     integers = {
         name: weight.clone()
@@ -79,7 +79,7 @@ def from_initial(
 ) -> "Learner":
     """Returns a Learner of this class with the weights of the run `init`.
 
-    resumed: the state from which the run continues, which has its own weights by then.
+    resumed: the state from which the run continues, which contains its weights.
     """
     initial = SavedNet.of(resumed) if resumed else read_initial(settings, corpus)
     module = kind.new(settings, corpus, initial)
@@ -90,12 +90,10 @@ def from_initial(
 
 
 def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
-    """Returns weights and metadata of the run `init`: of the same task, or for a classifier of
-    task=masked_words.
+    """Returns weights and metadata of the run `init`, of the same task or of task=masked_words.
 
     Among the metadata, `init_digest` is a digest of the settings of the run `init`.
-    Raises UserError if the run has another encoder, or may have trained on this run's validation or
-    test split.
+    Raises UserError for another encoder, or if it may have trained on the held-out splits.
     """
     init = str(settings.init)
     run = f"init={init}"
@@ -123,7 +121,7 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
                 " data"
             )
     init_settings = other.dump() | {"init": metadata.get("init_digest")}
-    if init_settings["data"].get("fold"):  # the same digest for all folds
+    if init_settings["data"].get("fold"):  # all folds have the same digest
         init_settings["data"]["fold"] = None
     return SavedNet(weights, {**metadata, "init_digest": settings_digest(init_settings)})
 
@@ -141,10 +139,10 @@ def load_initial(module: "Learner", initial: SavedNet) -> None:
     """
     run, net, untrained = f"init={module.settings.init}", module.net, module.net.state_dict()
     check_same(run, initial.metadata, module.hparams)
-    # such as the vectors' scale
+    # The vectors' scale, for example, is a constant.
     buffers = {name for name, buffer in net.named_buffers() if buffer.is_floating_point()}
     constants = {name: untrained[name] for name in buffers & untrained.keys()}
     is_encoder = "labels" in module.hparams and "labels" not in initial.metadata
-    rest = untrained if is_encoder else {}  # what the encoder does not have
+    rest = untrained if is_encoder else {}  # the encoder does not have these
     with wrapping_errors(f"{run} does not fit this model"):
         load_weights(net, {**rest, **initial.weights, **constants})

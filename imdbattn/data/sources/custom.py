@@ -1,8 +1,8 @@
 """A custom source: a callable that returns the items of each split.
 
 data.source names it with `_target_`. It returns a mapping from the names of splits to iterables of
-(text, label), or of (source, target) for an encoder-decoder; of train alone, the other splits are
-cut. It is called for every run, because only its texts tell whether they have changed.
+(text, label), or of (source, target) for an encoder-decoder. If there is train alone, the others
+are cut from it. It is called for every run, because only its texts tell whether they have changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the spli
 
 
 def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
-    """Returns the reviews that a callable returns. Raises UserError of one line that names it."""
+    """Returns the reviews that a callable returns. Raises UserError that names it."""
     name, where, items = custom_items(settings, (str, bool, int, float))
 
     def load() -> Texts:
@@ -42,11 +42,9 @@ def content_of(items: Items) -> str:
 
 
 def custom_items(settings: object, others: tuple[type, ...]) -> tuple[str, str, Items]:
-    """Returns the name of a source, such as mypkg.tweets(language=en), its name in messages, and
-    its items.
+    """Returns a source's name, such as mypkg.tweets(language=en), its name in messages, its items.
 
-    others: the types that a label or a target may have. Raises UserError of one line that names the
-    callable.
+    others: the types of a label or a target. Raises UserError that names the callable.
     """
     arguments = as_mapping(settings)
     name = str(arguments.pop(TARGET))
@@ -70,9 +68,7 @@ def custom_items(settings: object, others: tuple[type, ...]) -> tuple[str, str, 
 
 
 def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Item:
-    """Returns a text, and the label or target that belongs to it. Raises UserError for anything
-    else.
-    """
+    """Returns a text and its label or target. Raises UserError for anything else."""
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         text, other = pair
         other = other.item() if isinstance(other, np.generic) else other

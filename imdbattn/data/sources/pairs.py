@@ -106,7 +106,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: Translation
     """
     tokenizers, splits, dropped = tokenizers_of(settings), {}, 0
     for split, pairs in tables.items():
-        rows: dict[tuple[str, str], int] = {}  # of each pair, its first
+        rows: dict[tuple[str, str], int] = {}  # the first row of each pair
         for row, *sides in islice(pairs, settings.limit):
             source, target = map(symbols_of, sides, (settings.lower, settings.lower), tokenizers)
             if not source or not target:

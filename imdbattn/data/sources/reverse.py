@@ -15,7 +15,7 @@ import numpy as np
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
-VERSION = 1  # of the strings; increment it when a seed gives other strings
+VERSION = 1  # version of the generator; increment it when a seed gives other strings
 # test and validation each contain at most 1 / HELD_OUT_DIVISOR of the strings of a length
 HELD_OUT_DIVISOR = 4
 
@@ -67,7 +67,7 @@ def generate(
                 f" lengths {shortest} to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
-        # Equal numbers of each length, or all of a length that has fewer
+        # Lengths have equal numbers of strings; a length with fewer strings gives all of them.
         for done, length in enumerate(sorted(room, key=lambda length: (room[length], length))):
             share = min(room[length], left // (len(room) - done))
             left -= share
@@ -79,7 +79,7 @@ def generate(
 
 def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[str]) -> list[str]:
     """Draws `count` new strings of that length and adds them to `taken`."""
-    # few are left: sample from a list of them
+    # Few strings are left: it samples from a list of them.
     if len(alphabet) ** length < 4 * (len(taken) + count):
         every = map("".join, product(alphabet, repeat=length))
         strings = rng.sample([string for string in every if string not in taken], count)

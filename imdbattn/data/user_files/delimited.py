@@ -12,12 +12,12 @@ from itertools import chain
 from typing import Literal
 
 DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
-VALUES = {  # with a quote; of LITERAL those that have no meaning in the other ways
+VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in the other ways
     DOUBLED: re.compile(r'"([^"]|"")*"'),
     ESCAPED: re.compile(r'"([^"\\]|\\.)*"'),
     LITERAL: re.compile(r'(?!".*"$|.*\\").*'),
 }
-# stands for \" within a row; does not occur in text that is decoded from UTF-8
+# It stands for \" within a row; text that is decoded from UTF-8 does not contain it.
 ESCAPED_QUOTE = "\udc22"
 
 
@@ -36,7 +36,7 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
                     " in quotes"
                 )
         return delimited_rows(lines(), delimiter, LITERAL)
-    rows: dict[str, int] = {}  # their number in each way
+    rows: dict[str, int] = {}  # the number of rows in each way
     errors = {}
     for way in VALUES:
         try:

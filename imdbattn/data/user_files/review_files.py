@@ -29,7 +29,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     files = given_splits(path, {*columns[:2]}) if path.is_dir() else {"": [path]}
     states = []  # what changes when the content of the files does
     for split, group in files.items():
-        if is_text(group[0]):  # of which there may be many
+        if is_text(group[0]):  # there may be many of these
             states.append(f"{split}={state_of(group, path)}")
         else:
             states += [f"{split}={sha256_of(file)}" for file in group]
@@ -70,11 +70,10 @@ def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
 
-    columns: those of texts and labels. Raises UserError if it is not known which files belong to a
-    split.
+    columns: of texts and labels. Raises UserError if the files of a split are ambiguous.
     """
     contents = {}  # the files of each table and folder
-    parts: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # of each split, with their numbers
+    parts: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # splits -> (number, entry)
     others, unreadable = [], {}
     for entry in tables.visible_in(path):
         contents[entry] = files_of(entry)
@@ -110,13 +109,13 @@ def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
 
 
 def labels_of(files: Iterable[Path]) -> set[str]:
-    """Returns the names of their folders for comparisons."""
+    """Returns the comparison keys of the names of the files' folders."""
     return {comparison_key(file.parent.name) for file in files}
 
 
 def files_of(entry: Path) -> list[Path]:
-    """Returns a table, or the texts in <entry>/<label>/*.txt in numeric order, of a folder that is
-    not named as a split one for each label; else nothing.
+    """Returns a table, or the texts <entry>/<label>/*.txt in numeric order, but only one per label
+    if the folder is not named as a split; else nothing.
     """
     if entry.is_file():
         return [entry] if tables.suffix_of(entry) in tables.SUFFIXES else []
@@ -131,6 +130,6 @@ def has_columns(file: Path, columns: set[str]) -> bool:
     """Returns whether a table that is not named as a split has these columns."""
     if tables.stem_of(file).casefold().partition("-")[0] in UNLABELED:
         return False
-    with suppress(Exception):  # a file of another program
+    with suppress(Exception):  # another program may have written it
         return columns <= {*tables.open_table(file)[0]}
     return False

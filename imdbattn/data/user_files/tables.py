@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 LINES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
 SUFFIXES = (*LINES, ".parquet", ".xlsx")
 OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
-# files of Windows and macOS in any folder
+# Windows and macOS write these files into any folder.
 OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str | None, ...]  # values of a table, None for null
@@ -145,8 +145,7 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
     """Returns the lines of a file, or of standard input if None; the texts of a folder; the values
     of `column` of a table.
 
-    A regular file is first read to its end, to check all of it. column: None is `default`; None for
-    other files.
+    A regular file is first read to its end, to check it. column: of a table; None is `default`.
     """
     path = None if file is None else expanded(file)
     is_table = path is not None and suffix_of(path) in SUFFIXES
@@ -158,7 +157,7 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
         return Lines(stream_lines(None))
     if suffix_of(path) in OTHERS:
         raise UserError(f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: convert it")
-    # a folder with others, such as aclImdb/train, is refused
+    # `numbered` refuses a folder with other files, such as aclImdb/train.
     files = numbered(visible_in(path)) if path.is_dir() else []
 
     def read() -> Iterator[str]:
@@ -207,7 +206,7 @@ def read_rows(
 def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, str | None]]:
     """Returns an iterator over the rows of a table, each with some of its columns as text.
 
-    names: of a column, of several, or `all`. A row may have no value. Raises UserError for a file
+    names: one column, several, or `all`. A row may have no value. Raises UserError for a file
     that is not a table, and for a column that the table does not have.
     """
     with wrapping_errors(file):
@@ -302,7 +301,7 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
             first = False
             try:
                 yield {**json.loads(line)}
-            except (ValueError, TypeError) as error:  # no JSON, or no object
+            except (ValueError, TypeError) as error:  # it is no JSON, or no object
                 raise ValueError(f"line {number}: {error}") from error
 
 

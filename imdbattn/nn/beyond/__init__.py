@@ -1,3 +1,1 @@
-"""Additions to the ladder: rotary positions, distances, queries of labels, convolution, phrases,
-masked words.
-"""
+"""Additions to the ladder: other attention, phrases, convolution, a GRU and masked words."""

@@ -1,5 +1,4 @@
-"""Other attention: several heads with an output projection, rotary positions, distances, labels,
-equal weights.
+"""Other attention: output projection, rotary positions, distances, label queries, equal weights.
 
 Shape suffixes: B reviews, T positions, D width, H heads, d width of one head, M = d // 2 pairs of
 its dimensions, or M waves and W = 2M their cosines and sines, R distances, C classes, Q queries, K
@@ -17,13 +16,11 @@ from torch import Tensor, nn
 from imdbattn.nn.ladder import Attention, Classifier, Mask, Pooling, ResidualLayer, SelfAttention
 from imdbattn.nn.scores import MakeScore, ScaledDot, Score
 
-LENGTH = 8192  # positions after which Distances repeat
+LENGTH = 8192  # Distances repeat after this number of positions
 
 
 class ProjectedAttention(SelfAttention):
-    """The concatenated outputs of the heads times W_O, as in nn.MultiheadAttention (Vaswani et al.
-    2017, 3.2.2).
-    """
+    """The concatenated heads times W_O, as in nn.MultiheadAttention (Vaswani et al. 2017)."""
 
     def __init__(self, width: int, **settings: Any):
         super().__init__(width, **settings)
@@ -81,8 +78,7 @@ class RotaryLayer(ResidualLayer):
 
 
 class Distances(nn.Module):
-    """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)) with a and b learned for each
-    head.
+    """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)); each head learns a and b.
 
     cos and sin of a difference are products of those of i and j, so W more columns of query and key
     compute the term. Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
@@ -116,9 +112,7 @@ class Distances(nn.Module):
         self.sin_HM = nn.Parameter(strength_H1 * angle_HM.sin().float())
 
     def forward(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions (B, T), at least -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T,
-        W).
-        """
+        """Positions (B, T) from -1 -> columns of queries (B, H, T, W) and of keys (B, 1, T, W)."""
         key_B1TW = self.table_TW[(positions_BT + 1) % LENGTH][:, None]
         cos_B1TM, sin_B1TM = key_B1TW.chunk(2, -1)
         a_H1M, b_H1M = self.cos_HM[:, None], self.sin_HM[:, None]
@@ -132,8 +126,7 @@ class ClippedDistances(nn.Module):
     """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each
     head, initially 0.
 
-    As in Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section
-    3.2.
+    Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section 3.2.
     """
 
     def __init__(self, heads: int, reach: int = 16):
@@ -149,7 +142,7 @@ class ClippedDistances(nn.Module):
         place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
         place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
         bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
-        # F.embedding, the same, has a slower backward pass
+        # F.embedding gives the same, but its backward pass is slower.
         row_BHTT = bias_BHTR.gather(3, place_BHTT)
         return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
 
@@ -164,7 +157,7 @@ class LabelQueryPooling(Pooling):
 
     def __init__(self, width: int, classes: int, score: MakeScore = ScaledDot):
         super().__init__(width)
-        self.query_CD = nn.Parameter(torch.zeros(classes, width))  # starts as the mean
+        self.query_CD = nn.Parameter(torch.zeros(classes, width))  # equal weights at first
         self.attention = Attention(score(width, width))
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
@@ -181,9 +174,7 @@ class LabelHead(nn.Linear):
 
 
 class LabelQueryClassifier(Classifier):
-    """A classifier with a LabelQueryPooling. pooling: called with the width and the number of
-    classes.
-    """
+    """A classifier with a LabelQueryPooling. pooling: called with the width and `classes`."""
 
     def __init__(
         self, embedding: nn.Module, classes: int, *, pooling: Callable[..., Pooling], **parts: Any
@@ -193,9 +184,7 @@ class LabelQueryClassifier(Classifier):
 
 
 class Uniform(Score):
-    """score(q, k) = 0: equal weights, before and after training (Wiegreffe & Pinter 2019, section
-    3.2).
-    """
+    """score(q, k) = 0: the weights are always equal (Wiegreffe & Pinter 2019, section 3.2)."""
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
         # DDP needs gradients of all parameters

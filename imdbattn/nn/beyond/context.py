@@ -101,28 +101,26 @@ def count_phrases(
     least: int,
     folds: int,
 ) -> tuple[Phrases, Tensor]:
-    """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews,
-    counted once per review, and the ratios of each word of these reviews for training, (M, F),
-    counted without the reviews of its own fold, because a ratio that counts a review reveals its
-    label.
+    """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews, and
+    the ratios of each word of these reviews for training, (M, F). These are counted without the
+    reviews of the word's own fold, because a ratio that counts a review reveals its label.
 
     Args:
         ids: of all words of the training reviews, (M,); of the words before each, nearest first and
             0 before the start of the review, (M, W); and the review of each, (M,).
         fold_N: see `folds_of`.
-        targets_NC: probabilities of each review's class, whose sums are expected counts (Su et al.,
-            "Large Scale Text Classification using Semi-supervised Multinomial Naive Bayes", ICML
-            2011).
+        targets_NC: probabilities of each review's class; their sums are expected counts (Su et al.,
+            "Large Scale Text Classification using Semi-supervised Multinomial Naive Bayes", 2011).
     """
     ids_M, before_MW, review_M = ids
     keys_MO = phrase_keys(ids_M, before_MW, rows)
     keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
-    keys = keys[times >= least]  # removes most phrases before the expensive part
+    keys = keys[times >= least]  # most phrases are removed before the expensive part
     row_MO = rows_of(keys_MO, keys)
-    pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # once per review
+    pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # one per review
     review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
     known = phrase.bincount(minlength=len(keys)) >= least
-    row_MO = F.pad(known.cumsum(0) * known, (1, 0))[row_MO]  # among the known ones
+    row_MO = F.pad(known.cumsum(0) * known, (1, 0))[row_MO]  # rows among the known phrases
     keys_P, column, review, phrase = (
         keys[known],
         known.cumsum(0) - 1,
@@ -146,8 +144,8 @@ def count_phrases(
 
 
 class Context(nn.Module):
-    """Adds a linear map of the log-count ratios of the phrases to the words, which then a mixer
-    reads: a Convolution, or nn.beyond.recurrent.BidirectionalGRU.
+    """Adds a linear map of the phrases' log-count ratios to the words, then applies a mixer: a
+    Convolution, or a nn.beyond.recurrent.BidirectionalGRU.
 
     phrases: None to omit them. mixer: called with the width; None to omit it.
     """
@@ -175,8 +173,7 @@ class Context(nn.Module):
 class Convolution(nn.Module):
     """x + ReLU(conv(x)), with zeros for padding (Kim 2014, section 2, with a skip connection).
 
-    kernel: number of words, odd. With word dropout, neighbors are the nearest words that were not
-    dropped.
+    kernel: number of words, odd. Word dropout makes the nearest remaining words neighbors.
     """
 
     def __init__(self, width: int, kernel: int = 3):
@@ -186,8 +183,9 @@ class Convolution(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         words_BTD = x_BTD * mask.mask_BT[..., None]
-        # As images of one row with D channels last, the order in memory of x_BTD: a convolution of
-        # x_BDT copies its input, its output and their gradients, and takes twice as long.
+        #         The words are images of one row with D channels last, the order of x_BTD in
+        # memory. A convolution of x_BDT copies its input, its output and their gradients, and takes
+        # twice as long.
         x_BD1T = words_BTD.transpose(1, 2).unsqueeze(2)
         weight = self.conv.weight.unsqueeze(2)
         y_BD1T = F.conv2d(x_BD1T, weight, self.conv.bias, padding=(0, self.kernel // 2))

@@ -1,5 +1,4 @@
-"""Pretraining: predicts masked words from their context (Devlin et al. 2019, section 3.1, without
-sentence pairs).
+"""Pretraining on masked words, without sentence pairs (Devlin et al. 2019, section 3.1).
 
 Shape suffixes: B reviews, T positions, E width of the vectors, D of the encoder, M masked words, G
 maskable ids, V ids.
@@ -14,11 +13,9 @@ from imdbattn.nn.ladder import Classifier
 
 
 class MaskedWords(nn.Module):
-    """A classifier's encoder with a head that predicts words, whose output weights are the words'
-    vectors.
+    """A classifier's encoder with a head that predicts words; its output weights are their vectors.
 
-    encoder: everything but its pooling and head is trained. guessed_G: the maskable ids, those of
-    frequent words.
+    encoder: its pooling and head are not trained. guessed_G: ids of the maskable words.
     counts_G: how often each occurs, to initialize the predicted frequencies. rows: V.
     """
 
@@ -35,7 +32,7 @@ class MaskedWords(nn.Module):
         place_V[guessed_G] = torch.arange(len(guessed_G))
         self.register_buffer("place_V", place_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
-        # of every masked word; unlike in the paper, none is unchanged
+        # It replaces every masked word; in the paper, some remain unchanged.
         self.mask_E = nn.Parameter(torch.zeros(width))
         self.guess = nn.Linear(encoder.head.in_features, width)
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
@@ -57,7 +54,7 @@ class MaskedWords(nn.Module):
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, mask = self.encoder.encode(x_BTE, batch)
-        x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # without <cls>
+        x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
         vectors_GE = self.encoder.embedding(self.guessed_G)
         logits_MG = self.guess(x_BTD.flatten(0, 1)[places_M]) @ vectors_GE.T + self.bias_G
         return logits_MG, self.place_V[batch.tokens_BT.flatten()[places_M]]

@@ -25,8 +25,8 @@ class BidirectionalGRU(nn.Module):
         )
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        # Both read the words before the padding, which therefore changes no state of a word. It is
-        # faster than packed sequences, whose backward pass is slow.
+        #         Both GRUs read the words before the padding, so padding changes no state of a
+        # word. This is faster than packed sequences, whose backward pass is slow.
         places_BT1 = reversed_places(mask.mask_BT)[..., None]
         from_left, _ = self.forwards(x_BTD)
         from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))
@@ -35,8 +35,6 @@ class BidirectionalGRU(nn.Module):
 
 
 def reversed_places(mask_BT: Tensor) -> Tensor:
-    """Returns (B, T): the places of the words in reverse order, then those of the padding
-    unchanged.
-    """
+    """Returns (B, T): the places of the words in reverse order, then those of the padding."""
     place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
     return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)

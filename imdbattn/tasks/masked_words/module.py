@@ -1,5 +1,4 @@
-"""The task `masked_words`: pretrains the encoder of a classifier on the words of reviews, without
-their labels.
+"""The task `masked_words`: pretrains the encoder of a classifier on reviews without their labels.
 
 Shape suffixes: B reviews of a batch, T positions, M masked words of a batch, N reviews of a split,
 R words with trained vectors, G words that may be masked.
@@ -37,7 +36,7 @@ class MaskedWordData(ReviewData):
         return with_extra(corpus, settings.data, labeled=False) if settings.data.extra else corpus
 
     def items(self, split: str) -> Ragged:
-        return self.corpus.splits[split]  # without phrases, which need labels
+        return self.corpus.splits[split]  # phrases are omitted: they need labels
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,15 @@ class MaskedWordScores(SplitScores):
 
 
 def evaluation_mask(items_B: Tensor, positions_BT: Tensor, share: float) -> Tensor:
-    """Returns (B, T) bool, True for `share` of the words. A hash: the same for a review in any
-    batch.
-    """
+    """Returns (B, T) bool, True for `share` of the words: the same for a review in any batch."""
     hash_BT = (items_B[:, None] * 1_000_003 + positions_BT + 1) * 2_654_435_761 % 2**32
     hash_BT = (hash_BT ^ (hash_BT >> 15)) * 2_246_822_519 % 2**32
     return hash_BT < share * 2**32
 
 
 def places_of(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
-    """Returns the indices (M,) of flattened positions that are True, and whether they are; with
-    `most`, always as many, the last of which may not be, because their number is not read.
+    """Returns the indices (M,) of flattened positions that are True, and whether each is True. With
+    `most`, M is fixed: other positions follow, because reading the number would wait.
     """
     if most is None:
         places_M = masked_BT.flatten().nonzero()[:, 0]
@@ -113,7 +110,7 @@ class MaskedWordModule(Learner):
         most: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
-        of its review, and True; with `most`, for so many positions, of which those that are not
+        of its review, and True. With `most`, it returns as many positions; those that are not
         masked have a loss of 0 and False.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
@@ -140,7 +137,7 @@ class MaskedWordModule(Learner):
         )
         masked = is_masked_M.sum()
         self.add_to_epoch(losses_M, right_M, masked)
-        # with several processes, DDP takes the mean of these means
+        # With several processes, DDP takes the mean of these means.
         return losses_M.sum() / masked.clamp(min=1)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:

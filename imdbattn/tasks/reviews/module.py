@@ -53,7 +53,7 @@ class ReviewData(BatchData):
 
     @staticmethod
     def read(settings: ReviewSettings) -> ReviewCorpus:
-        chosen_metric(settings)  # one that cannot be used is refused before data are read
+        chosen_metric(settings)  # refuses a wrong metric before data are read
         corpus = prepare_reviews(settings.data)
         if settings.data.extra:
             from imdbattn.data.extra import with_extra
@@ -97,7 +97,7 @@ class ReviewScores(SplitScores):
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
-    metric: Metric | None = None  # of choose_by, besides accuracy and loss
+    metric: Metric | None = None  # choose_by, unless it is accuracy or loss
     metric_name: str = ""
 
     def values(self) -> dict[str, float]:
@@ -139,14 +139,12 @@ class ReviewScores(SplitScores):
 
 
 class ReviewClassifier(Learner):
-    """Trains and scores a net that is called with a batch and returns logits (B, C), such as
-    nn.ladder.Classifier.
+    """Trains and scores a net, such as nn.ladder.Classifier, that maps a batch to logits (B, C).
 
-    ratios_MF: the log-count ratios of each word of the training reviews, for a net with phrases
-    (nn/beyond/context).
-    targets_NC: probabilities of their classes; None: the labels. weights_C: factors of the classes
-    in the training loss; None: all are 1. metadata: include the labels and the
-    vectors' fingerprint. For the other arguments see Learner.
+    ratios_MF: log-count ratios of each word of the training reviews, for a net with phrases.
+    targets_NC: probabilities of their classes; None uses the labels. weights_C: factors of the
+    classes in the training loss; None uses 1. metadata: includes the labels and the vectors'
+    fingerprint. For other arguments see Learner.
     """
 
     settings: ReviewSettings
@@ -154,7 +152,7 @@ class ReviewClassifier(Learner):
     targets_NC: Tensor | None
     weights_C: Tensor | None
     curves = ("training, words dropped", "validation")
-    metric: Metric | None = None  # of choose_by, in training
+    metric: Metric | None = None  # see ReviewScores
 
     def __init__(
         self,
@@ -251,14 +249,11 @@ class ReviewClassifier(Learner):
             label_smoothing=smoothing,
         )
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
-        # DDP averages gradients over processes; this factor gives all reviews of the global batch
-        # equal weight.
+        # DDP averages gradients over processes; this factor gives all reviews equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
 
     def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
-        """Returns the logits, and the weights of each attention, which fast attention does not
-        compute.
-        """
+        """Returns the logits, and the attention weights, which fast attention does not compute."""
         with ExitStack() as stack:
             parts = attention_parts(self.net)
             shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
@@ -267,7 +262,7 @@ class ReviewClassifier(Learner):
         return logits_BC, {
             name: Attended.to_words(weights[0], batch.lengths_B, size)
             for name, weights in shown.items()
-            if weights and weights[0].ndim == 4  # a custom part may give others
+            if weights and weights[0].ndim == 4  # a custom part may return another shape
         }
 
     def attention_and_answers(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:

@@ -17,8 +17,7 @@ from imdbattn.settings.schema import PhraseSettings
 
 
 def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple[Phrases, Tensor]:
-    """Returns the phrases of the training reviews, and the ratios that each of their words is
-    trained with.
+    """Returns the phrases of the training reviews, and the ratios of their words for training.
 
     settings: model.phrases. Raises UserError if the ids of the phrases are too large.
     """
@@ -32,7 +31,7 @@ def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple
 def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
     """Returns the fold (N,) of each training review."""
     labels_N = corpus.splits["train"].labels.clone()
-    # texts of data.extra are divided among all folds, too
+    # This divides the texts of data.extra among all folds, too.
     labels_N[len(labels_N) - corpus.added :] = -1
     return folds_of(labels_N, folds)
 
@@ -59,8 +58,6 @@ def phrases_of(
 
 
 def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:
-    """Returns the training batch with the ratios of its words, from those of all words of the
-    training reviews.
-    """
+    """Returns the training batch with the ratios of its words. ratios_MF: of all training words."""
     ratios_BTF = F.embedding(batch.indices_BT, ratios_MF)
     return batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])

@@ -146,9 +146,7 @@ class ReviewPredictor(Predictor):
         return self.batch_maker_of_split(reviews, pad_to)
 
     def batch_maker_of_split(self, reviews: Ragged, pad_to: int = 1) -> BatchMaker:
-        """Returns what makes batches as the model reads them, with the words before each word for
-        phrases.
-        """
+        """Returns what makes batches for the model, for phrases with the words before each word."""
         reviews = reviews_for(self.settings.model, reviews)
         return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
 
@@ -180,8 +178,7 @@ class ReviewPredictor(Predictor):
         return list(map(self.result, texts, probabilities))
 
     def explain(self, text: str, detailed: bool = True) -> Classification:
-        """Labels one text, with the share of each word; detailed: also with the weights of every
-        attention.
+        """Labels one text, with the share of each word; if `detailed`, with all attention weights.
 
         Raises UserError for a model with a custom part that does not show its attention.
         """
@@ -198,14 +195,12 @@ class ReviewPredictor(Predictor):
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
-        """Explains a batch of one review. places: start and end of its words in `text`. shares: see
-        `rollout`.
-        """
+        """Explains a batch of one review. places: start and end of its words. shares: a rollout."""
         net, model = self.net, f"model={self.settings.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
-        # Not strict: an empty review is read as one <pad>, which is not a word.
+        # This is not strict, because an empty review is read as one <pad>, which is not a word.
         words = [
             (*place, share) for place, share in zip(places, share_T[cls:].tolist(), strict=False)
         ]
@@ -236,9 +231,7 @@ class ReviewPredictor(Predictor):
 
 
 class MeanPredictor(ReviewPredictor):
-    """Labels texts with the mean probabilities of several classifiers, which must have the same
-    classes.
-    """
+    """Labels texts with the mean probabilities of several classifiers with the same classes."""
 
     def __init__(self, members: Sequence[ReviewPredictor]):
         first = members[0]
@@ -255,10 +248,9 @@ def watched(
     """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
     layer adds x itself.
 
-    run: calls the net once. Raises UserError naming the model if a custom part does not show its
-    attention.
+    run: calls the net once. Raises UserError if a custom part does not show its attention.
     """
-    # also of a custom model
+    # A custom model may have other parts.
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
     with ExitStack() as stack:
         shown = [stack.enter_context(watch(part)) for part in parts]

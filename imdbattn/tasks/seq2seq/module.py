@@ -1,7 +1,6 @@
 """The task `seq2seq`: a LightningDataModule and a LightningModule for an encoder-decoder.
 
-Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs of
-a split.
+Shape suffixes: B pairs of a batch, S source positions, T target positions, V vocabulary, N pairs.
 """
 
 from dataclasses import dataclass, replace
@@ -49,14 +48,12 @@ class PairData(BatchData):
 
 @dataclass(frozen=True)
 class Seq2SeqScores(SplitScores):
-    """The outputs of an encoder-decoder for the sources of a split, and the losses of their
-    references.
-    """
+    """The outputs of an encoder-decoder for a split's sources, and the losses of the references."""
 
     lengths_N: Tensor  # source symbols
     symbols_N: Tensor  # symbols of the reference, including EOS
     losses_N: Tensor  # cross-entropy of the reference, summed over its symbols, in nats
-    log_probability_N: Tensor  # of the output, in nats
+    log_probability_N: Tensor  # log probability of the output, in nats
     texts: list[str]  # the outputs, symbols joined by spaces
     references: list[list[str]]  # all correct targets of each source
     in_words: bool  # whether the symbols are words, for BLEU
@@ -86,9 +83,7 @@ class Seq2SeqScores(SplitScores):
         return values
 
     def columns(self) -> dict[str, object]:
-        """Returns the columns of predictions.parquet; label and label_probability are those of the
-        first reference.
-        """
+        """Returns the columns of predictions.parquet; the label is the first reference."""
         return {
             "label": [right[0] for right in self.references],
             "references": self.references,
@@ -103,7 +98,7 @@ class Seq2SeqScores(SplitScores):
 class Seq2SeqModule(Learner):
     """Trains an EncoderDecoder with teacher forcing, and scores its own outputs, decoded greedily.
 
-    metadata: include the symbols of both vocabularies. For other arguments see Learner.
+    metadata: includes the symbols of both vocabularies. For other arguments see Learner.
     """
 
     net: EncoderDecoder
@@ -124,8 +119,7 @@ class Seq2SeqModule(Learner):
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.settings.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
-        # DDP averages gradients over processes; this factor gives all symbols of the global batch
-        # equal weight.
+        # DDP averages gradients over processes; this factor gives all symbols equal weight.
         return losses_BT.sum() * (self.trainer.world_size / batch.global_symbols)
 
     @staticmethod
@@ -156,7 +150,7 @@ class Seq2SeqModule(Learner):
     def example(self, data: PairData) -> Translation:
         """Translates the first source with a correct output, or else the first."""
         split = data.corpus.splits["test" if self.settings.test else "validation"]
-        # not all items are scored if trainer.limit_test_batches is set
+        # With trainer.limit_test_batches, not all items are scored.
         item = int(self.scores.items_N[self.scores.right_N.int().argmax()])
         predictor = Seq2SeqPredictor(self.settings, self.net, self.hparams)
         translation = predictor.explain(

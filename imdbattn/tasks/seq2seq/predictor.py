@@ -69,8 +69,7 @@ class Seq2SeqPredictor(Predictor):
         weights: bool = True,
         first: int = 0,
     ) -> list[Translation]:
-        """Returns the output for each text, decoded greedily or by beam search, in batches as in
-        evaluation.
+        """Returns the output for each text, decoded greedily or by beam search, in batches.
 
         weights: also return attention weights. first: number of the first text. Raises UserError
         for an empty text.
@@ -80,7 +79,7 @@ class Seq2SeqPredictor(Predictor):
         for line, symbols in enumerate(sources, first + 1):
             if not symbols:
                 raise UserError(f"line {line} of the input is empty: remove it")
-        # An output is assumed to be as long as its source, for each beam.
+        # The output of each beam is assumed to be as long as its source.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
         for _, items_B in EvalPlans(lengths_N, self.settings.data.eval_batch_tokens):
             written = self.write_batch(
@@ -103,7 +102,7 @@ class Seq2SeqPredictor(Predictor):
         output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
         tokens_BT, log_probability_B = output.tokens_BKT[:, 0], output.log_probability_BK[:, 0]
         weights_BTS = None
-        # in a second pass: those of all beams would take gigabytes
+        # A second pass computes the weights: those of all beams would take gigabytes.
         if weights and net.decoder.score is not None:
             with torch.no_grad():
                 weights_BTS = net.attention_weights(source_BS, lengths_B, tokens_BT)

@@ -46,9 +46,7 @@ class Seq2SeqSettings(TrainingSettings):
     @model_validator(mode="before")
     @classmethod
     def check_groups(cls, settings: Mapping[str, object]) -> Mapping[str, object]:
-        """Raises UserError for data or a model of another task, before single settings are
-        checked.
-        """
+        """Raises UserError for data or a model of another task, before the settings are checked."""
         given = flat(settings)
         are_pairs = not given.keys().isdisjoint(("data.letters", "data.languages"))
         if not are_pairs or "model.net.hidden" not in given:
