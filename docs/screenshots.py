@@ -11,7 +11,7 @@ from playwright.sync_api import Page as Tab
 from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
-from imdbattn.tools.explore.settings import Explore
+from imdbattn.tools.explore.settings import ExploreSettings
 from tests.explorer import Page, Server, chromium, settle
 from tests.processes import ROOT
 
@@ -70,7 +70,7 @@ def draw_long(tab: Tab, address: str, run: str) -> None:
 def main() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = resolved_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
-    page = Page(validate_as(Explore, cfg))
+    page = Page(validate_as(ExploreSettings, cfg))
     run = {found.model: name for name, found in page.runs.by_id.items()}
     server = Server(page)
     OUT.mkdir(exist_ok=True)

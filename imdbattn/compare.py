@@ -13,9 +13,9 @@ from imdbattn.launch.hydra_config import validated
 def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     # slow imports (pydantic, scipy, matplotlib), not for `--help`
-    from imdbattn.report.settings import Compare
+    from imdbattn.report.settings import CompareSettings
 
-    settings = validated(cfg, Compare)
+    settings = validated(cfg, CompareSettings)
     from imdbattn.report.comparison_page import write_comparison
 
     out = settings.out or Path(settings.runs[0], "comparison")

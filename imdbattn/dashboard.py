@@ -12,9 +12,9 @@ from imdbattn.launch.hydra_config import validated
 @command("dashboard", "out", "group")
 def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
-    from imdbattn.tracking.settings import Dashboard
+    from imdbattn.tracking.settings import DashboardSettings
 
-    settings = validated(cfg, Dashboard)
+    settings = validated(cfg, DashboardSettings)
     from imdbattn.tracking.workspace import as_json, build_workspace
 
     entity = settings.entity or ""

@@ -14,9 +14,9 @@ KEYS = ("run", "data.path", "data.vectors.path", "data.cache_dir", *COLUMNS)
 @command("evaluate", *KEYS)
 def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
-    from imdbattn.settings.command_settings import Evaluate
+    from imdbattn.settings.command_settings import EvaluateSettings
 
-    settings = validated(cfg, Evaluate)
+    settings = validated(cfg, EvaluateSettings)
     with without_gc():
         from imdbattn.runs.evaluate import evaluate_run
 

@@ -12,9 +12,9 @@ from imdbattn.launch.process import without_gc
 @command("explore", "runs", "out", "data.vectors.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
-    from imdbattn.tools.explore.settings import Explore
+    from imdbattn.tools.explore.settings import ExploreSettings
 
-    settings = validated(cfg, Explore)
+    settings = validated(cfg, ExploreSettings)
     if settings.out is not None:
         with without_gc():
             from imdbattn.tools.explore.runs import write_runs

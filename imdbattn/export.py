@@ -10,9 +10,9 @@ from imdbattn.launch.process import without_gc
 @command("export", "run", "out", "data.vectors.path", "data.cache_dir")
 def main(cfg: DictConfig) -> None:
     """Prints what was written, and how many labels it changes."""
-    from imdbattn.exports.settings import Export
+    from imdbattn.exports.settings import ExportSettings
 
-    options = validated(cfg, Export)
+    options = validated(cfg, ExportSettings)
     with without_gc():
         from imdbattn.exports.folder import write_export
         from imdbattn.runs.apply import load_predictor

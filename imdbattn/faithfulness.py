@@ -16,9 +16,9 @@ KEYS = ("runs", "out", "pairs_of", "data.vectors.path", "data.cache_dir")
 @command("faithfulness", *KEYS)
 def main(cfg: DictConfig) -> None:
     """Prints the results and writes them into `out`."""
-    from imdbattn.tools.faithfulness.settings import Faithfulness
+    from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 
-    settings = validated(cfg, Faithfulness)
+    settings = validated(cfg, FaithfulnessSettings)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     with without_gc():
         from imdbattn.report.pages import print_reports, write_reports

@@ -15,11 +15,11 @@ KEYS = ("run", "file", "column", "out", "data.vectors.path", "data.cache_dir")
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
-    from imdbattn.settings.command_settings import Predict
+    from imdbattn.settings.command_settings import PredictSettings
     from imdbattn.settings.schema import validate_as
 
     given = {} if text is None else {"text": text}
-    settings = validate_as(Predict, resolved_dict(cfg) | given)
+    settings = validate_as(PredictSettings, resolved_dict(cfg) | given)
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)

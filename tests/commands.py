@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.runs.environment import preserved_torch_settings
-from imdbattn.settings.command_settings import Predict
+from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.keys import to_dict
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import validate
@@ -149,7 +149,7 @@ def logs_and_warnings_in(stderr: TextIO) -> Iterator[None]:
 # --- commands as functions ------------------------------------------------------------------------
 
 
-def label_texts(cfg: Predict, texts: Sequence[str]) -> tuple[list[Any], Path]:
+def label_texts(cfg: PredictSettings, texts: Sequence[str]) -> tuple[list[Any], Path]:
     """Returns the result of `imdbattn.predict` for each text, and the run folder."""
     predictor, folder = load_predictor(cfg)
     return list(predictions_of(predictor, texts, cfg)), folder

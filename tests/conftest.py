@@ -21,19 +21,19 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.exports.settings import Export
+from imdbattn.exports.settings import ExportSettings
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import resolved_dict
-from imdbattn.report.settings import Compare
-from imdbattn.settings.command_settings import Evaluate, Predict
+from imdbattn.report.settings import CompareSettings
+from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import validate
-from imdbattn.tools.explore.settings import Explore
-from imdbattn.tools.faithfulness.settings import Faithfulness
-from imdbattn.tools.search.settings import Search
-from imdbattn.tracking.settings import Dashboard
+from imdbattn.tools.explore.settings import ExploreSettings
+from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
+from imdbattn.tools.search.settings import SearchSettings
+from imdbattn.tracking.settings import DashboardSettings
 from tests.commands import Done, run_here, run_process
 from tests.processes import ENVIRONMENT, environment
 from tests.world import write_world
@@ -48,7 +48,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy machine")
 
 # The settings of all commands but train, by the name of the command in their class
-CLASSES = (Evaluate, Predict, Export, Compare, Faithfulness, Explore, Dashboard, Search)
+CLASSES = (
+    EvaluateSettings,
+    PredictSettings,
+    ExportSettings,
+    CompareSettings,
+    FaithfulnessSettings,
+    ExploreSettings,
+    DashboardSettings,
+    SearchSettings,
+)
 COMMANDS = {kind.__name__.lower(): kind for kind in CLASSES}
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # How a rung learns the small data, where tests need a model that has; of any other they only need a

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from imdbattn.tools.explore.runs import Runs
-from imdbattn.tools.explore.settings import Explore
+from imdbattn.tools.explore.settings import ExploreSettings
 
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."
@@ -38,7 +38,7 @@ OFFLINE = (
 class Page:
     """Sends requests with the token to a server of these runs, as a browser does."""
 
-    def __init__(self, cfg: Explore):
+    def __init__(self, cfg: ExploreSettings):
         client = pytest.importorskip("starlette.testclient")
         from imdbattn.tools.explore.server import make_app
 

@@ -22,7 +22,7 @@ from imdbattn.exports.vectors import ExportFacts
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.settings.command_settings import Evaluate, Predict
+from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings
 from imdbattn.settings.keys import NestedDict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
@@ -57,7 +57,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
     """
     packages = trust if trust is None or isinstance(trust, str) else list(trust)
     changes = {"run": os.fsdecode(path), "trust": packages, "data": data}
-    options = validate_as(Predict, overlay(defaults("predict"), changes))
+    options = validate_as(PredictSettings, overlay(defaults("predict"), changes))
     return Model(*load_predictor(options), options)
 
 
@@ -74,7 +74,7 @@ class Model:
         options: have the `data` settings of this machine.
     """
 
-    def __init__(self, predictor: Predictor, folder: Path, options: Predict):
+    def __init__(self, predictor: Predictor, folder: Path, options: PredictSettings):
         use_one_thread_in_forks()
         self.predictor = predictor
         self.folder = folder.resolve()
@@ -132,7 +132,7 @@ class Model:
 
     def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
         """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
-        options = validate_as(Predict, self.options.model_dump() | changes)
+        options = validate_as(PredictSettings, self.options.model_dump() | changes)
         with MODEL_LOCK:
             return tuple(predictions_of(self.predictor, texts, options))
 
@@ -198,7 +198,7 @@ class Model:
             "data": overlay(self.options.data.model_dump(), dict(settings)),
         }
         defaults_of_evaluate = resolved_dict(composed("evaluate", ["run=null"]))
-        options = validate_as(Evaluate, overlay(defaults_of_evaluate, changes))
+        options = validate_as(EvaluateSettings, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
         # A Trainer may move its net to another device or precision. Buffers, which are large, are
         # not changed by it.

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from imdbattn.settings.pair_settings import SideTokenizer, TranslationData
+from imdbattn.settings.pair_settings import SideTokenizer, TranslationSettings
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a symbol, as SentencePiece writes it
 # Each sign is a separate symbol; apostrophes and hyphens belong to words
@@ -19,7 +19,7 @@ def split_text(text: str, settings: Any) -> list[str]:
     return symbols_of(text, settings.lower, tokenizers_of(settings)[0]).split()
 
 
-def tokenizers_of(settings: TranslationData) -> tuple[SideTokenizer, SideTokenizer]:
+def tokenizers_of(settings: TranslationSettings) -> tuple[SideTokenizer, SideTokenizer]:
     """Returns data.tokenizer of source and of target."""
     setting = settings.tokenizer
     if not isinstance(setting, (list, tuple)):

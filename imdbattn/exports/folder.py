@@ -22,7 +22,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.exports.settings import Export
+from imdbattn.exports.settings import ExportSettings
 from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import RESULTS, write_json
@@ -56,7 +56,7 @@ REMEDY = "export the model again, or copy its whole folder again"
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write_export(predictor: Predictor, options: Export) -> ExportFacts:
+def write_export(predictor: Predictor, options: ExportSettings) -> ExportFacts:
     """Writes the model of the run or export `options.run` into the folder `options.out`, and
     returns facts about its vectors.
 

@@ -3,12 +3,12 @@
 import os
 from typing import Literal
 
-from imdbattn.settings.command_settings import RunCommand
+from imdbattn.settings.command_settings import RunCommandSettings
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import Flag, Text, validate_as
 
 
-class Export(RunCommand):
+class ExportSettings(RunCommandSettings):
     out: Text
     vectors: Literal["training", "all"]
     precision: Literal["auto", "float32"]
@@ -18,7 +18,7 @@ class Export(RunCommand):
 
 def export_options(
     run: str | os.PathLike[str], out: str | os.PathLike[str], **changes: object
-) -> Export:
+) -> ExportSettings:
     """Returns the settings of conf/export.yaml for a run, with these changes."""
     given = {"run": os.fspath(run), "out": os.fspath(out), **changes}
-    return validate_as(Export, overlay(defaults("export"), given))
+    return validate_as(ExportSettings, overlay(defaults("export"), given))

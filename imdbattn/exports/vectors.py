@@ -18,7 +18,7 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
-from imdbattn.exports.settings import Export
+from imdbattn.exports.settings import ExportSettings
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
 from imdbattn.settings.keys import FINGERPRINT
@@ -50,7 +50,10 @@ class ExportFacts(TypedDict, total=False):
 
 
 def choose_vectors(
-    predictor: ReviewPredictor, run_folder: Path, metrics: Mapping[str, Any], options: Export
+    predictor: ReviewPredictor,
+    run_folder: Path,
+    metrics: Mapping[str, Any],
+    options: ExportSettings,
 ) -> tuple[ReviewPredictor, ExportFacts]:
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None

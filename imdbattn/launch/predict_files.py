@@ -14,7 +14,7 @@ from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, wri
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
-from imdbattn.settings.command_settings import Predict
+from imdbattn.settings.command_settings import PredictSettings
 
 if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Kept = Iterator[dict[str, str | None]]  # the columns to keep of each row of the table that is read
 
 
-def open_texts(options: Predict) -> tuple[Lines, Kept | None]:
+def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
     """Returns the texts, of text=, file= or standard input, and what keep= keeps of their table.
 
     Raises UserError for input that cannot be read, and for a table that would replace it.
@@ -40,7 +40,7 @@ def open_texts(options: Predict) -> tuple[Lines, Kept | None]:
 
 
 def write_prediction_table(
-    predictor: "Predictor", texts: Lines, options: Predict, kept: Kept | None
+    predictor: "Predictor", texts: Lines, options: PredictSettings, kept: Kept | None
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.apply import predict_columns

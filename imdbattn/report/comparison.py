@@ -40,7 +40,7 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     values_of,
 )
-from imdbattn.report.settings import Compare
+from imdbattn.report.settings import CompareSettings
 from imdbattn.report.variants import Variant, neighbors, shared_overrides, variants
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
@@ -56,7 +56,7 @@ MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "g
 TableCell = str | int | float | None  # of a table
 
 
-def compare_sets(options: Compare) -> list[ComparedSet]:
+def compare_sets(options: CompareSettings) -> list[ComparedSet]:
     """Compares finished runs. Returns a comparison for each set of items, which JSON can hold.
 
     Raises UserError if nothing can be compared, or if `against` is unknown or ambiguous.
@@ -150,7 +150,7 @@ class ScoredVariant:
 
 
 def compare_set(
-    predictions: Mapping[FinishedRun, SplitPredictions], split: str, options: Compare
+    predictions: Mapping[FinishedRun, SplitPredictions], split: str, options: CompareSettings
 ) -> ComparedSet:
     """Returns the comparison of runs that were scored on the same items.
 

@@ -44,7 +44,7 @@ from imdbattn.report.pages import (
     report_folders,
     write_reports,
 )
-from imdbattn.report.settings import Compare
+from imdbattn.report.settings import CompareSettings
 from imdbattn.report.statistics import ALPHA
 from imdbattn.report.variants import shortened
 
@@ -58,7 +58,7 @@ DIFFERENCES = (
 CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
 
 
-def write_comparison(options: Compare, out: Path) -> tuple[Path, dict[Path, ComparedSet]]:
+def write_comparison(options: CompareSettings, out: Path) -> tuple[Path, dict[Path, ComparedSet]]:
     """Compares finished runs, writes the reports into `out` and prints them.
 
     Returns the page to open, and the comparison of each set by its folder.

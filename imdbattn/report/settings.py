@@ -28,12 +28,12 @@ def folders_in(runs: Any) -> list[str]:
 Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]
 
 
-class OfRuns(Group):
+class RunsSettings(Group):
     runs: Folders
     out: Text | None
 
 
-class Compare(OfRuns):
+class CompareSettings(RunsSettings):
     by_folder: bool
     split: Literal["test", "validation"] | None
     against: Text | None
@@ -44,7 +44,7 @@ class Compare(OfRuns):
 
 def compare_settings(
     runs: Iterable[str | Path], words: object = None, **changes: object
-) -> Compare:
+) -> CompareSettings:
     """Returns the settings of conf/compare.yaml for these folders, with changes that are not None.
 
     words: replaces the default words.
@@ -52,4 +52,4 @@ def compare_settings(
     values = overlay(defaults("compare"), {"runs": list(map(str, runs)), **changes})
     if words is not None:
         values["words"] = words
-    return validate_as(Compare, values)
+    return validate_as(CompareSettings, values)

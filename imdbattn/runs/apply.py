@@ -11,7 +11,7 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import finished, results_file
 from imdbattn.io.files import expanded
 from imdbattn.runs.environment import speed_up_cpu
-from imdbattn.settings.command_settings import Predict, RunCommand
+from imdbattn.settings.command_settings import PredictSettings, RunCommandSettings
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.outputs import Prediction
@@ -25,7 +25,7 @@ CHUNK_TEXTS = 16384  # texts that are labeled together; those of similar length 
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 
 
-def open_settings(options: RunCommand) -> tuple[TrainingSettings, Path]:
+def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
     """Returns the settings of `options.run`, changed by `options.data`, and its best checkpoint.
 
     Raises UserError for wrong input.
@@ -69,7 +69,7 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
 
-def load_predictor(options: RunCommand) -> tuple[Any, Path]:
+def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
     """Returns the best model of the run or of the export `options.run`, for new texts, and its
     folder. Raises UserError.
     """
@@ -82,7 +82,7 @@ def load_predictor(options: RunCommand) -> tuple[Any, Path]:
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
 
-def mean_predictor(options: RunCommand) -> Predictor:
+def mean_predictor(options: RunCommandSettings) -> Predictor:
     """Returns the mean of the classifiers in `options.run`, and of the finished runs in those that
     are folders of runs.
     """
@@ -97,7 +97,7 @@ def mean_predictor(options: RunCommand) -> Predictor:
 
 
 def predictions_of(
-    predictor: Predictor, texts: Iterable[str], options: Predict
+    predictor: Predictor, texts: Iterable[str], options: PredictSettings
 ) -> Iterator[Prediction]:
     """Yields a prediction for each text, in order; `texts` may be an endless stream."""
     for _, _, predictions in predicted(predictor, texts, options, 1):
@@ -105,7 +105,7 @@ def predictions_of(
 
 
 def predict_columns(
-    predictor: Predictor, texts: Iterable[str], options: Predict
+    predictor: Predictor, texts: Iterable[str], options: PredictSettings
 ) -> Iterator[dict[str, list[object]]]:
     """Yields the same as chunks of a table with `text`, and `row`, the number of the text."""
     for first, chunk, predictions in predicted(predictor, texts, options, CHUNK_TEXTS):
@@ -118,7 +118,7 @@ def predict_columns(
 
 
 def predicted(
-    predictor: Predictor, texts: Iterable[str], options: Predict, size: int
+    predictor: Predictor, texts: Iterable[str], options: PredictSettings, size: int
 ) -> Iterator[tuple[int, list[str], Iterator[Prediction]]]:
     """Yields the number of the first text of each chunk, its texts, and their predictions. Logs at
     the end what was not read.

@@ -9,7 +9,7 @@ from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score, score_facts, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
-from imdbattn.settings.command_settings import Evaluate
+from imdbattn.settings.command_settings import EvaluateSettings
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, overlay
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.loaders import BatchData
@@ -17,13 +17,15 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
 
 
-def evaluate_run(options: Evaluate) -> NestedDict:
+def evaluate_run(options: EvaluateSettings) -> NestedDict:
     """Scores a run's best checkpoint, or an exported model, and writes to its evaluations/."""
     return evaluate(options, *load_predictor(options), write=True)
 
 
 @quiet()
-def evaluate(options: Evaluate, predictor: Predictor, folder: Path, write: bool) -> NestedDict:
+def evaluate(
+    options: EvaluateSettings, predictor: Predictor, folder: Path, write: bool
+) -> NestedDict:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
     write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's

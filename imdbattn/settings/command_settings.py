@@ -23,24 +23,24 @@ from imdbattn.settings.schema import (
 )
 
 
-class LocalVectors(Group):
+class LocalVectorSettings(Group):
     source: VectorSource | None = None
     dim: Count | None = None
     path: Text | None = None
 
 
-class LocalData(Group):
+class LocalDataSettings(Group):
     cache_dir: Text | None = None
-    vectors: LocalVectors
+    vectors: LocalVectorSettings
 
 
-class RunCommand(Group):
+class RunCommandSettings(Group):
     run: Text
     trust: Trust
-    data: LocalData
+    data: LocalDataSettings
 
 
-class EvaluationData(LocalData):
+class EvaluationDataSettings(LocalDataSettings):
     path: Text | None
     source: Literal["auto", "hub", "packaged", "path"] | ClassSettings | None
     text_column: Text | None
@@ -51,13 +51,13 @@ class EvaluationData(LocalData):
     test_lengths: Lengths | None
 
 
-class Evaluate(RunCommand):
+class EvaluateSettings(RunCommandSettings):
     split: Literal["train", "validation", "test"]
-    data: EvaluationData
+    data: EvaluationDataSettings
     trainer: TrainerSettings
 
 
-class Predict(RunCommand):
+class PredictSettings(RunCommandSettings):
     run: Text | Annotated[list[Text], Field(min_length=1)]  # type: ignore[assignment]
     text: Any
     file: Text | None

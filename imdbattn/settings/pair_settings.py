@@ -24,7 +24,7 @@ Zero = Annotated[Amount, Field(le=0)]
 StringCount = Annotated[Count, Field(le=10_000_000)]
 
 
-class ReverseData(Group):
+class ReverseSettings(Group):
     source: Literal["reverse"]
     seed: Natural
     letters: Annotated[Several, Field(le=26)]
@@ -41,7 +41,7 @@ class ReverseData(Group):
 SideTokenizer = Literal["words", "characters"] | ClassSettings  # of one side
 
 
-class TranslationData(ReadDataSettings):
+class TranslationSettings(ReadDataSettings):
     source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None

@@ -162,7 +162,7 @@ class VectorSettings(Group):
             )
 
 
-class Probe(Group):
+class ProbeSettings(Group):
     """A generated corpus whose labels depend on word order alone."""
 
     seed: Natural
@@ -205,7 +205,7 @@ class ReviewDataSettings(ReadDataSettings):
     curriculum: list[Count] | None = None
     pad_to: Count
     max_padded_lengths: Count | None
-    probe: Probe | None = None
+    probe: ProbeSettings | None = None
 
     def check(self) -> None:
         source = self.source if isinstance(self.source, str) else self.source.target

@@ -10,7 +10,7 @@ from torch import nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
-from imdbattn.settings.command_settings import Predict
+from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.outputs import Prediction
 
@@ -52,7 +52,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(
-        self, texts: Sequence[str], options: Predict, first: int = 0
+        self, texts: Sequence[str], options: PredictSettings, first: int = 0
     ) -> Iterator[Prediction]:
         """Returns a result for each text. first: number of the first text."""
 

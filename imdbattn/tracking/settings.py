@@ -3,7 +3,7 @@
 from imdbattn.settings.schema import Flag, Group, Text
 
 
-class Dashboard(Group):
+class DashboardSettings(Group):
     entity: Text | None
     project: Text
     group: Text | None

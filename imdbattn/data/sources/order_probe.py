@@ -17,7 +17,7 @@ import random
 import numpy as np
 
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
-from imdbattn.settings.schema import Probe
+from imdbattn.settings.schema import ProbeSettings
 
 # Version of the sentences: increment it when a seed gives other sentences than cached ones.
 VERSION = 1
@@ -52,7 +52,7 @@ SLOTS = [
 PAIRS = math.prod(map(len, SLOTS))
 
 
-def order_probe_source(probe: Probe) -> Source:
+def order_probe_source(probe: ProbeSettings) -> Source:
     """Returns all three splits of the corpus; probe: the `data.probe` settings."""
     options = {name: getattr(probe, name) for name in ("seed", *SPLITS)}
 

@@ -16,7 +16,7 @@ from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligne
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
 from imdbattn.io.network import load_hub
-from imdbattn.settings.pair_settings import TranslationData
+from imdbattn.settings.pair_settings import TranslationSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def find_pair_source(settings: Any) -> Source:
     return Source("path" if settings.path else "packaged", name, key, load)
 
 
-def custom_pairs(settings: TranslationData) -> Source:
+def custom_pairs(settings: TranslationSettings) -> Source:
     """Returns the pairs of a custom callable."""
     from imdbattn.data.sources.custom import content_of, custom_items
 
@@ -65,7 +65,7 @@ def custom_pairs(settings: TranslationData) -> Source:
     return Source("custom", name, repr((name, content_of(items), settings.limit)), load)
 
 
-def aligned_source(folder: Path, name: str, settings: TranslationData) -> Source:
+def aligned_source(folder: Path, name: str, settings: TranslationSettings) -> Source:
     """Returns two aligned files for each split in a folder, such as train.en and train.fr."""
     files = aligned_files(folder, list(settings.languages))
     sums = {}
@@ -81,7 +81,7 @@ def aligned_source(folder: Path, name: str, settings: TranslationData) -> Source
     return Source("path", name, repr((sums, settings.encoding_errors, settings.limit)), load)
 
 
-def hub_pairs(settings: TranslationData) -> Source:
+def hub_pairs(settings: TranslationSettings) -> Source:
     """Returns a dataset of the Hugging Face hub with a column `translation`."""
     hub = str(settings.hub)
     tables = by_split(load_hub(hub, name=settings.hub_config), hub, "use another data set")
@@ -100,7 +100,7 @@ def hub_pairs(settings: TranslationData) -> Source:
     return Source("hub", hub, key, load)
 
 
-def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: TranslationData) -> Texts:
+def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: TranslationSettings) -> Texts:
     """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
     UserError for an empty side.
     """

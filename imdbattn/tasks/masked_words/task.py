@@ -6,7 +6,7 @@ from imdbattn.settings.schema import Group, InnerShare, Several
 from imdbattn.tasks.reviews.task import ReviewTask, TextSettings
 
 
-class Masked(Group):
+class MaskedSettings(Group):
     """Which words are masked."""
 
     share: InnerShare
@@ -17,7 +17,7 @@ class MaskedWordSettings(TextSettings):
     """The settings of a run that predicts masked words."""
 
     choose_by: Literal["accuracy", "loss"]
-    masked: Masked
+    masked: MaskedSettings
 
 
 class MaskedWordTask(ReviewTask):

@@ -34,7 +34,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.watch import rollout, watch
-from imdbattn.settings.command_settings import Predict
+from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import (
     batch_options,
@@ -119,7 +119,7 @@ class ReviewPredictor(Predictor):
         return tokenizer_of(self.settings.data.tokenizer, self.vectors.words)
 
     def predict(
-        self, texts: Sequence[str], options: Predict, first: int = 0
+        self, texts: Sequence[str], options: PredictSettings, first: int = 0
     ) -> Iterator[Classification]:
         if not options.explain:
             return iter(self.label(texts))

@@ -17,8 +17,8 @@ from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
-from imdbattn.settings.command_settings import Predict
-from imdbattn.settings.pair_settings import ReverseData, TranslationData
+from imdbattn.settings.command_settings import PredictSettings
+from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor
@@ -41,11 +41,13 @@ class Seq2SeqPredictor(Predictor):
         load_weights(net, trained.weights)
         return cls(settings, net, trained.metadata)
 
-    def corpus(self, data: ReverseData | TranslationData, keep_splits: bool = False) -> PairCorpus:
+    def corpus(
+        self, data: ReverseSettings | TranslationSettings, keep_splits: bool = False
+    ) -> PairCorpus:
         return prepare_pairs(data, self.vocabularies, keep_splits)
 
     def predict(
-        self, texts: Sequence[str], options: Predict, first: int = 0
+        self, texts: Sequence[str], options: PredictSettings, first: int = 0
     ) -> Iterator[Translation]:
         yield from self.write(texts, options.beams, options.length_penalty, options.explain, first)
 

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import flat
-from imdbattn.settings.pair_settings import ReverseData, TranslationData
+from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
 from imdbattn.settings.schema import (
     ClassSettings,
     Count,
@@ -34,7 +34,7 @@ class EncoderDecoderModel(ModelSettings):
     net: EncoderDecoderNet
 
 
-def kind_of_data(data: ReverseData | TranslationData | Mapping[str, object]) -> str:
+def kind_of_data(data: ReverseSettings | TranslationSettings | Mapping[str, object]) -> str:
     """Returns which class the settings of the data have."""
     source = data.get("source") if isinstance(data, Mapping) else data.source
     return "reverse" if source == "reverse" else "translation"
@@ -58,7 +58,8 @@ class Seq2SeqSettings(TrainingSettings):
 
     choose_by: Literal["accuracy", "loss", "bleu"]
     data: Annotated[
-        Annotated[ReverseData, Tag("reverse")] | Annotated[TranslationData, Tag("translation")],
+        Annotated[ReverseSettings, Tag("reverse")]
+        | Annotated[TranslationSettings, Tag("translation")],
         Discriminator(kind_of_data),
     ]
     model: EncoderDecoderModel

@@ -18,7 +18,7 @@ from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
-from imdbattn.settings.command_settings import RunCommand
+from imdbattn.settings.command_settings import RunCommandSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
@@ -29,7 +29,7 @@ from imdbattn.tools.explore.onefile import (
     test_reviews,
     write_page,
 )
-from imdbattn.tools.explore.settings import Explore
+from imdbattn.tools.explore.settings import ExploreSettings
 
 LOADED = 12  # models in memory
 
@@ -47,7 +47,7 @@ class Message(BaseModel):
 class Runs:
     """The finished runs in `folders`. Raises UserError if there is none."""
 
-    def __init__(self, folders: Sequence[str], options: Explore):
+    def __init__(self, folders: Sequence[str], options: ExploreSettings):
         self.options = options
         runs, self.skipped = find_runs(folders)
         self.by_id: dict[str, FinishedRun] = {}
@@ -72,7 +72,9 @@ class Runs:
         return self.by_id[name]
 
     def loaded(self, folder: Path) -> Predictor:
-        options = RunCommand(run=str(folder), trust=self.options.trust, data=self.options.data)
+        options = RunCommandSettings(
+            run=str(folder), trust=self.options.trust, data=self.options.data
+        )
         predictor, _ = load_predictor(options)
         return predictor
 
@@ -129,7 +131,7 @@ class Reviews(Message):
         }
 
 
-def write_runs(options: Explore) -> None:
+def write_runs(options: ExploreSettings) -> None:
     """Writes one file with all runs that a browser can compute, and prints what it has."""
     out = expanded(str(options.out))
     refuse_other_file(out)  # before the models are loaded

@@ -32,7 +32,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Reviews, Runs
-from imdbattn.tools.explore.settings import Explore
+from imdbattn.tools.explore.settings import ExploreSettings
 from imdbattn.tools.explore.write import Write
 
 HOSTS = ["127.0.0.1", "localhost"]
@@ -132,7 +132,7 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
     return app
 
 
-def serve(settings: Explore) -> None:
+def serve(settings: ExploreSettings) -> None:
     """Serves the page of imdbattn.explore at 127.0.0.1, until Ctrl-C or SIGTERM."""
     with socket.create_server((HOSTS[0], settings.port)) as opened:  # port 0 is any free one
         runs = Runs(settings.runs, settings)

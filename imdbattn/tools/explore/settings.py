@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from imdbattn.report.settings import Folders
-from imdbattn.settings.command_settings import LocalData
+from imdbattn.settings.command_settings import LocalDataSettings
 from imdbattn.settings.schema import Count, Flag, Group, Natural, Text, Trust
 
 
-class Explore(Group):
+class ExploreSettings(Group):
     runs: Folders
     port: Annotated[Natural, Field(le=65535)]
     open: Flag
@@ -18,4 +18,4 @@ class Explore(Group):
     precision: Literal["float32", "float16"]
     reviews: Annotated[Natural, Field(le=1000)]
     trust: Trust
-    data: LocalData
+    data: LocalDataSettings

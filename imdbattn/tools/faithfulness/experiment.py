@@ -38,7 +38,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, read_edited_pairs
-from imdbattn.tools.faithfulness.settings import Faithfulness
+from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
 VERSION = 5  # of the measurements; increment it when they change
@@ -50,7 +50,9 @@ MeasuredColumns = dict[str, Tensor | Sequence[object]]
 CustomScore = partial[Sequence[Sequence[float]]]
 
 
-def run_experiment(folders: Sequence[str], out: Path, options: Faithfulness) -> list[Summary]:
+def run_experiment(
+    folders: Sequence[str], out: Path, options: FaithfulnessSettings
+) -> list[Summary]:
     """Measures the classifiers in `folders`. Returns a summary for each set of reviews.
 
     Raises UserError if there is none, or if `out` cannot be written.
@@ -84,7 +86,7 @@ def run_experiment(folders: Sequence[str], out: Path, options: Faithfulness) -> 
     return summaries
 
 
-def custom_scores(options: Faithfulness) -> dict[str, CustomScore]:
+def custom_scores(options: FaithfulnessSettings) -> dict[str, CustomScore]:
     """Returns the user's functions among the scores, by their `_target_`.
 
     Raises UserError for an unknown name, or a function that cannot be imported.
@@ -125,7 +127,11 @@ class Subject:
     """
 
     def __init__(
-        self, run: FinishedRun, out: Path, options: Faithfulness, custom: Mapping[str, CustomScore]
+        self,
+        run: FinishedRun,
+        out: Path,
+        options: FaithfulnessSettings,
+        custom: Mapping[str, CustomScore],
     ):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")

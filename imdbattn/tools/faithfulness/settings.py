@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from imdbattn.report.settings import OfRuns
-from imdbattn.settings.command_settings import LocalData
+from imdbattn.report.settings import RunsSettings
+from imdbattn.settings.command_settings import LocalDataSettings
 from imdbattn.settings.schema import (
     ClassSettings,
     Count,
@@ -18,20 +18,20 @@ from imdbattn.settings.schema import (
 )
 
 
-class AopcSearch(Group):
+class AopcSettings(Group):
     reviews: Natural
     beam: Count
 
 
-class Faithfulness(OfRuns):
+class FaithfulnessSettings(RunsSettings):
     split: Literal["test", "validation"]
     seed: Seed
     reviews: Count
     scores: list[Text | ClassSettings]  # names, which faithfulness/experiment checks, and functions
     shares: Annotated[list[InnerShare], Field(min_length=1)]
     costly_reviews: Count
-    search: AopcSearch
+    search: AopcSettings
     random_reviews: Natural
     pairs_of: Text | None
     trust: Trust
-    data: LocalData
+    data: LocalDataSettings

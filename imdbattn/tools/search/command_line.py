@@ -51,10 +51,10 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     values = resolved_dict(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
     from imdbattn.settings.schema import validate_as
-    from imdbattn.tools.search.settings import Search
+    from imdbattn.tools.search.settings import SearchSettings
     from imdbattn.tools.search.trials import run_search
 
-    run_search(validate_as(Search, values), folder)
+    run_search(validate_as(SearchSettings, values), folder)
 
 
 def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:

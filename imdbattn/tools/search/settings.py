@@ -7,7 +7,7 @@ from pydantic import Field
 from imdbattn.settings.schema import Count, Group, Natural, Seed, Text, Trust
 
 
-class Search(Group):
+class SearchSettings(Group):
     n_trials: Count
     n_jobs: Annotated[Count, Field(le=1024)]
     seed: Seed

@@ -49,7 +49,7 @@ from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, validate
-from imdbattn.tools.search.settings import Search
+from imdbattn.tools.search.settings import SearchSettings
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -62,7 +62,7 @@ TABLE_ROWS = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 
-def run_search(options: Search, folder: Path) -> None:
+def run_search(options: SearchSettings, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
     space, settings = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
@@ -88,7 +88,7 @@ def run_search(options: Search, folder: Path) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check_space(options: Search, file: Path) -> tuple[Space, TrainingSettings]:
+def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings]:
     """Returns the space, and the settings that all trials share.
 
     If data.source is `auto`, one source is chosen for all trials. Raises UserError for wrong
@@ -150,7 +150,9 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
         return validate(resolved_dict(composed("train", overrides)))
     except UserError as error:
         unknown = re.match(r"there is no setting (\w+);", str(error))
-        if unknown and (near := difflib.get_close_matches(unknown[1], Search.model_fields, 1, 0.8)):
+        if unknown and (
+            near := difflib.get_close_matches(unknown[1], SearchSettings.model_fields, 1, 0.8)
+        ):
             raise UserError(f"{unknown[0]} the nearest is {near[0]}") from error
         raise
 
@@ -158,7 +160,7 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def open_study(journal: Path, options: Search, max_epochs: int | None) -> optuna.Study:
+def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -> optuna.Study:
     """Opens the study in the journal, which is created if it is absent.
 
     Raises UserError if it is lost, and an exception of Optuna if it is damaged.
@@ -195,7 +197,7 @@ class Trials:
     def __init__(
         self,
         study: optuna.Study,
-        options: Search,
+        options: SearchSettings,
         space: Space,
         settings: TrainingSettings,
         folder: Path,
@@ -324,7 +326,7 @@ class Trials:
 # --- results --------------------------------------------------------------------------------------
 
 
-def finish_search(study: optuna.Study, options: Search, folder: Path) -> None:
+def finish_search(study: optuna.Study, options: SearchSettings, folder: Path) -> None:
     """Writes the results, trains the best settings with each seed, and adds the test accuracy."""
     seeds = ",".join(str(options.seed + number) for number in range(max(1, options.seeds)))
     overrides = [*options.train, *as_overrides(study.best_params), f"seed={seeds}"]
@@ -342,7 +344,7 @@ def finish_search(study: optuna.Study, options: Search, folder: Path) -> None:
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
 
-def retrain(options: Search, overrides: list[str], folder: Path) -> list[float]:
+def retrain(options: SearchSettings, overrides: list[str], folder: Path) -> list[float]:
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
     setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
