@@ -47,18 +47,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy machine")
 
-# The settings of all commands but train, by the name of the command in their class
-CLASSES = (
-    EvaluateSettings,
-    PredictSettings,
-    ExportSettings,
-    CompareSettings,
-    FaithfulnessSettings,
-    ExploreSettings,
-    DashboardSettings,
-    SearchSettings,
-)
-COMMANDS = {kind.__name__.lower(): kind for kind in CLASSES}
+COMMANDS = {  # command -> the class of its settings
+    "evaluate": EvaluateSettings,
+    "predict": PredictSettings,
+    "export": ExportSettings,
+    "compare": CompareSettings,
+    "faithfulness": FaithfulnessSettings,
+    "explore": ExploreSettings,
+    "dashboard": DashboardSettings,
+    "search": SearchSettings,
+}
 SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # How a rung learns the small data, where tests need a model that has; of any other they only need a
 # run. An epoch of layers takes three times as long as one without, so these learn faster.
