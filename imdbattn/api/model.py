@@ -29,7 +29,7 @@ from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
-MODEL_LOCK = threading.Lock()  # an explanation hooks the model, also for calls from other threads
+MODEL_LOCK = threading.Lock()  # an explanation hooks the model for all threads
 
 
 @functools.cache
@@ -131,7 +131,7 @@ class Model:
         return Explanation(*self._read(listed([text]), explain=True))
 
     def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
-        """Returns the predictions for texts. changes: of the options of imdbattn.predict."""
+        """Returns the predictions for texts. changes: options of imdbattn.predict."""
         options = validate_as(PredictSettings, self.options.model_dump() | changes)
         with MODEL_LOCK:
             return tuple(predictions_of(self.predictor, texts, options))
@@ -170,7 +170,7 @@ class Model:
             if data is not None:
                 settings["path"] = os.fspath(data)  # type: ignore[arg-type]
             return self._score(split, precision, settings)
-        # `predict` replaces these characters, too.
+        # `predict` reads these characters as unknown, too.
         texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
         given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
         with TemporaryDirectory() as folder:

@@ -62,11 +62,11 @@ class Corpus:
 
     splits: Mapping[str, SplitItems]
     items_name: str = "reviews"  # plural
-    source_kind: str  # such as hub or path: what data.source=auto chose
+    source_kind: str  # hub, path and others; what data.source=auto chose
     # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
     source_key: str
     test_set: str  # its name, for display
-    fingerprints: dict[str, str]  # one of each split's texts and labels
+    fingerprints: dict[str, str]  # one for each split's texts and labels
     facts: dict[str, object]  # written into metrics.json
 
 

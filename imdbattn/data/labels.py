@@ -73,7 +73,7 @@ def names_of_labels(labels: list[str], where: object) -> list[str]:
             " data.label_column to the column with the labels"
         )
     whole = all(map(WHOLE.fullmatch, names))
-    return sorted(sorted(names), key=int if whole else None)  # inner: a fixed order of 01 and 1
+    return sorted(sorted(names), key=int if whole else None)  # the inner sort fixes ties: 01, 1
 
 
 def number_labels(labels: Sequence[object], names: Sequence[str], where: object) -> np.ndarray:
@@ -128,6 +128,6 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     kind = setting.removesuffix("_column").rpartition(".")[2]
     proposed = [usual[name] for name in USUAL_COLUMNS.get(kind, ()) if name in usual]
     perhaps = f", perhaps to {proposed[0]}" if proposed else ""
-    # without a setting, the column's name is fixed
+    # The name of a column without a setting is fixed.
     remedy = f": set {setting}{perhaps}" if setting != column else ""
     raise UserError(f"{where}: {has} '{column}'; it has {known}{remedy}")

@@ -95,8 +95,8 @@ class Pairs:
         """Makes several batches with as many operations as one.
 
         Args:
-            plans: of the batches; their seeds are not used.
-            options: to one of `padded_lengths` both sides are padded; by default, each side of a
+            plans: one for each batch; their seeds are not used.
+            options: `padded_lengths` pads both sides to one of these; by default, each side of a
                 batch is padded to its longest. Others are not used.
             of_rank: the pairs of one process.
         """
@@ -138,7 +138,7 @@ def prepare_pairs(
 ) -> PairCorpus:
     """Returns the corpus that the `data` settings describe: read, split, encoded.
 
-    vocabularies: of source and target, from a trained run; None builds them from training.
+    vocabularies: those of a trained run's source and target; None builds them from training.
     keep_splits: for scoring; takes the splits as they are, a single file as a test set.
     """
     source = find_pair_source(settings)

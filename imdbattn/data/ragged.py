@@ -130,8 +130,9 @@ class Ragged:
         """Makes several batches with as many operations as one.
 
         Args:
-            plans: of the batches. The same seed drops different words on different device types.
-            options: of all of them.
+            plans: one for each batch. The same seed drops different words on different device
+            types.
+            options: options of all batches.
             of_rank: the reviews of this process; random numbers are drawn for all of them.
         """
         # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
@@ -215,7 +216,7 @@ def draw_positions(
 
 
 def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
-    """Returns the longest length of each batch, at least 1. counts: of the items of each batch."""
+    """Returns the longest length of each batch, at least 1. counts: number of items of each batch."""
     return [max(lengths.tolist(), default=0) or 1 for lengths in lengths_B.split(counts)]
 
 
@@ -253,7 +254,7 @@ class BatchMaker:
 
     Args:
         split: `Ragged`, or another type with `batches` and `batch_lengths`.
-        options: of all batches.
+        options: options of all batches.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
     """
 

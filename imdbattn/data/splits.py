@@ -48,7 +48,7 @@ class Texts:
     label_names: list[str] = field(default_factory=list)
     test_set: str = ""  # its name, for display
     dropped: int = 0  # number of items that were read but omitted
-    facts: dict[str, object] = field(default_factory=dict)  # for metrics.json
+    facts: dict[str, object] = field(default_factory=dict)  # written into metrics.json
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Source:
     lacks that key.
     """
 
-    kind: str  # such as hub or path: what data.source=auto chose
-    name: str  # for display
+    kind: str  # hub, path and others; what data.source=auto chose
+    name: str  # shown to users
     key: str
     load: Callable[[], Texts] = field(compare=False)
 
@@ -81,7 +81,8 @@ def divided(
     Args:
         texts: the splits of a source.
         name: the source, for messages.
-        shares: of validation and test. None leaves the splits as they are, for scoring; a single
+        shares: shares of validation and test. None leaves the splits as they are, for scoring; a
+        single
         file is a test set.
         indices: given the training split and the shares of missing ones, the indices of the items
             of train and of these.
@@ -159,7 +160,7 @@ def cut_reviews(
             remedy = "omit data.folds, or give one file, or data.source=packaged"
             raise UserError(f"{name} already has a validation or test split: {remedy}")
         (whole,) = reviews.splits.values()
-        # the same for all folds
+        # All folds have this fingerprint.
         of_whole = fingerprint([f"{fold[1]} folds\0", *whole.fingerprint_lines()])
         test_set = f"fold {fold[0]} of {fold[1]}"
         facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
@@ -182,7 +183,7 @@ def limited(reviews: Texts, limit: int) -> Texts:
 
     Each review stays in its split, and those of a smaller limit are among those of a larger one.
     """
-    cells = []  # split, label and, in random order, the reviews of each
+    cells = []  # (split, label, their reviews in random order)
     for name, split in reviews.splits.items():
         for label in np.unique(split.labels):
             rng = np.random.default_rng((SPLITS.index(name), label))
@@ -197,7 +198,7 @@ def limited(reviews: Texts, limit: int) -> Texts:
     splits = {}
     for name, indices in kept.items():
         splits[name] = reviews.splits[name].take(np.sort(np.concatenate(indices)))
-    # the number of omitted reviews is that of the whole source, not of this part
+    # Reviews were omitted from the whole source, not from this part of it.
     test_set = f"{reviews.test_set}, data.limit={limit}"
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)
 

@@ -33,7 +33,7 @@ LETTER = re.compile(r"[^\W\d_]")
 # so this is not a raw string.
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
-# Latin ligatures and NFC. Not NFKC: it also splits ½ and ¨, which have GloVe vectors.
+# Latin ligatures and NFC. NFKC is not used: it also splits ½ and ¨, which have GloVe vectors.
 _NORMALIZED = [*(Replace(old, unicodedata.normalize("NFKC", old)) for old in "ﬀﬁﬂﬃﬄﬅﬆ"), NFC()]
 
 
@@ -165,7 +165,7 @@ def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
     normalizes = rules.normalizes and not ascii_only
     within = [*_NORMALIZED, *rules.within] if normalizes else rules.within
     pipeline = tokenizers.Tokenizer(WordLevel())
-    # _lower keeps İ: here the library records that its two lower-case characters come from one.
+    # _lower keeps İ, so that the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites(
         [Replace("İ", "i̇"), *(Replace(Regex(old), new) for old, new in rules.across), *within]
     )

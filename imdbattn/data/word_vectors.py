@@ -37,7 +37,7 @@ class WordVectors:
     words: list[str]
     table_VD: np.ndarray  # float32, read-only
     mean_D: np.ndarray  # float32, over the words
-    std_D: np.ndarray  # inf in a constant dimension, so that it becomes 0
+    std_D: np.ndarray  # inf in a constant dimension, which thus becomes 0
     fingerprint: str  # 16 hex digits of words and vectors, the same for any source
 
 

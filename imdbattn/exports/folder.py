@@ -88,7 +88,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> ExportFacts:
             # Other exports do not wait for this import.
             from imdbattn.exports.graph import to_onnx, to_program
 
-            classifier = cast(ReviewPredictor, predictor)  # others, being recurrent, are refused
+            classifier = cast(ReviewPredictor, predictor)  # recurrent nets are refused
             if options.graph:
                 torch.export.save(to_program(classifier), folder / PROGRAM)
             if options.onnx:

@@ -46,7 +46,7 @@ class Run:
         self.folder = expanded(place)
         self.file = self.folder / "checkpoints" / "best.ckpt"
         self.kind: Literal["folder", "export", "checkpoint"] = "folder"
-        # os.path.isfile, because Path.is_file raises for names that are too long
+        # os.path.isfile is used because Path.is_file raises for names that are too long.
         if self.place.endswith(".ckpt") and os.path.isfile(self.folder):
             self.kind, self.file = "checkpoint", self.folder.absolute()
             self.folder = self.file.parents[1]

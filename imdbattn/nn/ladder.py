@@ -17,7 +17,7 @@ from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax,
 PAD, UNK = 0, 1  # ids of padding and of words without a vector
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
 
-Make = Callable[[int], nn.Module]  # makes a part of width D (distances: of a number of heads)
+Make = Callable[[int], nn.Module]  # makes a part of width D, or distances of H heads
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 

@@ -49,7 +49,7 @@ class Score(nn.Module):
         return self.compare(query, self.project_key(key))
 
 
-MakeScore = Callable[[int, int], Score]  # constructed with the widths of query and key
+MakeScore = Callable[[int, int], Score]  # called with the widths of query and key
 
 
 class Dot(Score):

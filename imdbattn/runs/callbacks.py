@@ -196,7 +196,7 @@ REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GP
 class Measured:
     """What is measured of each head.
 
-    values: for the log, by name; entropies are in nats, shares are those of the entropy of equal
+    values: what is logged, by name; entropies are in nats, shares are those of the entropy of equal
     weights (log K with K keys). query_shares: the share of each query of all reviews.
     """
 
@@ -269,7 +269,7 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
 def means_by_head(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
     """Returns the means over reviews of each head, by name.
 
-    columns: of each attention, for each batch entropies, shares and largest weights (N, H), and
+    columns: for each attention and each batch, entropies, shares and largest weights (N, H), and
     which reviews are classified right (N,).
     """
     values: dict[str, float] = {}

@@ -99,7 +99,7 @@ def fit_locked(
         # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=saved if state else None)
-        beginning.begin(trainer)  # needed if all steps were made before
+        beginning.begin(trainer)  # this is needed if all steps were made before
         signals.place = "after training"
         signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)

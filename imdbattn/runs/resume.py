@@ -125,7 +125,7 @@ class ResumeCheckpoint(L.Callback):
         self.steps_since_sync = 0  # steps since the processes exchanged requests
         # For each process, its random state and the sums of this epoch's steps
         self.rank_states: list[dict[str, Any]] = []
-        self.loaded_state: dict[str, Any] = {}  # this process's, in the checkpoint
+        self.loaded_state: dict[str, Any] = {}  # the state of this process
 
     # --- when to save -----------------------------------------------------------------------------
 

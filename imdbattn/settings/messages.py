@@ -65,9 +65,7 @@ def no_setting(key: str, known: Iterable[str]) -> str:
 
 
 def nearest_text(name: str, known: Iterable[str]) -> str:
-    """Returns `; the nearest is ...` with the known dotted name that is most similar, or nothing if
-    none is.
-    """
+    """Returns `; the nearest is ...` with the most similar known dotted name, or nothing."""
     near = nearest(name, {*known})
     return f"; the nearest is {near}" if near else ""
 

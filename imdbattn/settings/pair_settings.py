@@ -38,7 +38,7 @@ class ReverseSettings(Group):
     word_dropout: Zero = 0
 
 
-SideTokenizer = Literal["words", "characters"] | ClassSettings  # of one side
+SideTokenizer = Literal["words", "characters"] | ClassSettings  # for one side
 
 
 class TranslationSettings(ReadDataSettings):

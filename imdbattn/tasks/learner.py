@@ -143,7 +143,7 @@ class Learner(L.LightningModule):
         self.epoch_sums: list[Tensor] = []
         # The norm of the gradient in each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
-        self.outputs: list[tuple[Tensor, ...]] = []  # one for each batch
+        self.outputs: list[tuple[Tensor, ...]] = []  # those of each batch
         # A tasks.recorded.StepRecorder makes the training steps where they are recorded.
         self.recorder: Any = None
 

@@ -73,7 +73,7 @@ class BatchData(L.LightningDataModule):
         self.settings, self.corpus, self.test_split = settings, corpus, test_split
         # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
-        self.options = WHOLE_REVIEWS  # for evaluation
+        self.options = WHOLE_REVIEWS  # options for evaluation
         self.train_options = WHOLE_REVIEWS
 
     @staticmethod
@@ -118,7 +118,7 @@ class BatchData(L.LightningDataModule):
         self, split: str, options: BatchOptions | None = None, ranks: tuple[int, int] = (0, 1)
     ) -> BatchMaker:
         """Returns what makes the batches of a split, on the training device; their padded lengths
-        are few if this module limits them. options: those for evaluation, if None.
+        are few if this module limits them. options: None means those for evaluation.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)

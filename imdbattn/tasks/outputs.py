@@ -20,8 +20,8 @@ class AttentionWeights:
     """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
 
     keys: the words that were read, after <cls> if the model has one. layers: (H, Q, K) each.
-    pooling: (K,), or None if the pooling has no query of its own. numbers: of the layers; empty
-    counts from 1.
+    pooling: (K,), or None if the pooling has no query of its own. numbers: numbers of the layers;
+    empty counts from 1.
     by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
     """
 
@@ -75,9 +75,9 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """output: the label, or the written text. probability: of the output. model: its name.
+    """output: the label, or the written text. probability: the output's. model: its name.
 
-    probabilities: of each class, by its name; empty for a written text.
+    probabilities: one for each class, by its name; empty for a written text.
     """
 
     text: str
@@ -176,7 +176,7 @@ class Translation(Prediction):
 
     weights_TS: each row sums to 1 over the source; one row per written symbol, and one for <eos> if
     it was produced; None for a model without attention. unknown: source symbols that are not in the
-    vocabulary. reference: as text.
+    vocabulary. reference: a correct output, as text.
     """
 
     source: list[str]

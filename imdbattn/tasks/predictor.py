@@ -19,7 +19,7 @@ class Predictor(ABC):
     """A trained net that is applied to new texts; the Task of each task names its class.
 
     omits_long: whether data.max_tokens omits longer items instead of cutting them.
-    settings: the settings of its run. net: in evaluation mode from now on. metadata: see `Learner`.
+    settings: the settings of its run. net: is put in evaluation mode. metadata: see `Learner`.
     """
 
     omits_long = False

@@ -28,7 +28,7 @@ class Task:
     does not load Lightning, and wrong settings are refused before torch is loaded.
 
     Attributes:
-        name: of the task, for messages.
+        name: the task's name in messages.
         settings: the class of the settings, a subclass of settings.schema.TrainingSettings.
         data: the LightningDataModule, a subclass of tasks.loaders.BatchData.
         module: the LightningModule, a subclass of tasks.learner.Learner.

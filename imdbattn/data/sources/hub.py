@@ -51,7 +51,8 @@ def reviews_of(
 ) -> Source:
     """Returns the source of a Dataset or DatasetDict.
 
-    title: for messages. state: of its files. Raises an exception, before the texts are read, for a
+    title: its name in messages. state: checksum of its files. Raises an exception, before the texts
+    are read, for a
     split or a column that is missing.
     """
     tables, chosen = {"": dataset}, dict[str, Any]()

@@ -79,7 +79,7 @@ def generate(
 
 def draw(rng: random.Random, alphabet: str, length: int, count: int, taken: set[str]) -> list[str]:
     """Draws `count` new strings of that length and adds them to `taken`."""
-    # Few strings are left: it samples from a list of them.
+    # If few strings are left, a sample is drawn from a list of them.
     if len(alphabet) ** length < 4 * (len(taken) + count):
         every = map("".join, product(alphabet, repeat=length))
         strings = rng.sample([string for string in every if string not in taken], count)

@@ -35,7 +35,7 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     A single pair of files with any name is the split "". Raises UserError unless each file has one
     counterpart, and for files whose name begins with that of a split.
     """
-    found = defaultdict[str, list[Path]](list)  # by name without .gz, .bz2, .xz
+    found = defaultdict[str, list[Path]](list)  # keys: names without .gz, .bz2, .xz
     for file in visible_in(folder):
         found[file.stem if file.suffix.lower() in COMPRESSED else file.name].append(file)
     names = [name for name in found if name.rpartition(".")[2] in languages]

@@ -69,7 +69,8 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    keys_P: of `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in row 0.
+    keys_P: keys by `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in
+    row 0.
     rows: number of ids. longest: words of the longest phrase.
     """
 
@@ -106,8 +107,8 @@ def count_phrases(
     reviews of the word's own fold, because a ratio that counts a review reveals its label.
 
     Args:
-        ids: of all words of the training reviews, (M,); of the words before each, nearest first and
-            0 before the start of the review, (M, W); and the review of each, (M,).
+        ids: ids of all words of the training reviews, (M,); ids of the words before each, nearest
+            first and 0 before the start of the review, (M, W); and the review of each, (M,).
         fold_N: see `folds_of`.
         targets_NC: probabilities of each review's class; their sums are expected counts (Su et al.,
             "Large Scale Text Classification using Semi-supervised Multinomial Naive Bayes", 2011).

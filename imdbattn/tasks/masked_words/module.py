@@ -97,7 +97,7 @@ class MaskedWordModule(Learner):
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
         tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
-        model = settings.model.model_copy(update={"phrases": None})  # they need labels
+        model = settings.model.model_copy(update={"phrases": None})  # phrases need labels
         encoder: Any = build_classifier(model, corpus.vectors, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.vectors.table_VD))
         return cls(net, settings, {"vectors": corpus.vectors.fingerprint})

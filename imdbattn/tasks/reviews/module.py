@@ -185,7 +185,7 @@ class ReviewClassifier(Learner):
             "vectors": corpus.vectors.fingerprint,
             "labels": corpus.label_names,
         }
-        if version := corpus.facts.get("tokenizer"):  # a custom one
+        if version := corpus.facts.get("tokenizer"):  # it is custom
             metadata["tokenizer"] = version
         module = cls(
             net,

@@ -56,6 +56,6 @@ class ReviewTask(Task):
 
     @classmethod
     def find_source(cls, data: Any) -> "Source | None":
-        from imdbattn.data.corpus import find_source  # torch, which is slow to import
+        from imdbattn.data.corpus import find_source  # this imports torch, which is slow
 
         return find_source(data)

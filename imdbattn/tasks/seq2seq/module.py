@@ -68,7 +68,7 @@ class Seq2SeqScores(SplitScores):
         """Returns the scores for the log and metrics.json.
 
         accuracy: share of the sources for which the whole output is one of the references. loss:
-        cross-entropy of the references in nats per symbol, with teacher forcing. bleu: of all
+        cross-entropy of the references in nats per symbol, with teacher forcing. bleu: score of all
         outputs, 0 to 100 (Papineni et al. 2002).
         """
         loss = self.losses_N.double().sum() / self.symbols_N.sum()
