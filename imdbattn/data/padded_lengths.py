@@ -7,8 +7,8 @@ import numpy as np
 
 
 def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """Returns at most `count` of the lengths, ascending, to which all can be rounded up with the
-    least padding.
+    """Returns at most `count` of the lengths, ascending; rounding all up to these adds the least
+    padding.
 
     Exact, by dynamic programming over the different lengths.
     """

@@ -130,8 +130,7 @@ class Ragged:
         """Makes several batches with as many operations as one.
 
         Args:
-            plans: one for each batch. The same seed drops different words on different device
-            types.
+            plans: one for each batch. A seed drops different words on different device types.
             options: options of all batches.
             of_rank: the reviews of this process; random numbers are drawn for all of them.
         """
@@ -216,7 +215,7 @@ def draw_positions(
 
 
 def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
-    """Returns the longest length of each batch, at least 1. counts: number of items of each batch."""
+    """Returns the longest length of each batch, at least 1. counts: items of each batch."""
     return [max(lengths.tolist(), default=0) or 1 for lengths in lengths_B.split(counts)]
 
 

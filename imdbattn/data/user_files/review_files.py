@@ -70,7 +70,7 @@ def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
 
-    columns: names of the columns of texts and labels. Raises UserError if the files of a split are
+    columns: those of texts and labels. Raises UserError if the files of a split are
     ambiguous.
     """
     contents = {}  # the files of each table and folder

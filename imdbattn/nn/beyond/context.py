@@ -69,8 +69,7 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    keys_P: keys by `phrase_keys`, ascending, without row 0. log_counts_PC: their ratios, zeros in
-    row 0.
+    keys_P: from `phrase_keys`, ascending, without row 0. log_counts_PC: ratios, zeros in row 0.
     rows: number of ids. longest: words of the longest phrase.
     """
 
