@@ -70,8 +70,7 @@ def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
     Names of splits are compared without case. A split may be in several tables,
     train-00000-of-00002 and so on. The log names the tables and folders that are not used.
 
-    columns: those of texts and labels. Raises UserError if the files of a split are
-    ambiguous.
+    columns: of texts and labels. Raises UserError if the files of a split are ambiguous.
     """
     contents = {}  # the files of each table and folder
     parts: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # splits -> (number, entry)
