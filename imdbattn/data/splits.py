@@ -82,7 +82,7 @@ def divided(
         texts: the splits of a source.
         name: the source, for messages.
         shares: shares of validation and test. None leaves the splits as they are, for scoring; a
-        single file is a test set.
+            single file is a test set.
         indices: given the training split and the shares of missing ones, the indices of the items
             of train and of these.
         cut: describes a test set that is taken from training.
