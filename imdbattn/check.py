@@ -20,9 +20,9 @@ def main() -> None:
     the checker itself raised an exception; of several files, the largest.
     """
     print_any_text()
-    # a student's random.py is there
+    # A student's random.py may be there.
     sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]
-    # also ends the child
+    # This also ends the child.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the output may end
     try:

@@ -12,7 +12,7 @@ from imdbattn.launch.hydra_config import validated
 @command("compare", "runs", "out", "against")
 def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
-    # slow imports (pydantic, scipy, matplotlib), not for `--help`
+    # These imports (pydantic, scipy, matplotlib) are slow; `--help` does not need them.
     from imdbattn.report.settings import CompareSettings
 
     settings = validated(cfg, CompareSettings)

@@ -9,9 +9,7 @@ from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 
 @command("train", *QUOTED)
 def main(cfg: DictConfig) -> float | None:
-    """Returns the validation accuracy of the selected weights, for Hydra's sweepers; None for a job
-    that failed.
-    """
+    """Returns the validation accuracy for Hydra's sweepers; None for a job that failed."""
     # these imports are slow, and `--help` does not need them
     if in_sweep():
         from imdbattn.launch.job_process import run_job

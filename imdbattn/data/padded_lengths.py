@@ -7,8 +7,7 @@ import numpy as np
 
 
 def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
-    """Returns at most `count` of the lengths, ascending; rounding up to these adds the least
-    padding.
+    """Returns at most `count` of the lengths, ascending, to round up to with the least padding.
 
     Exact, by dynamic programming over the different lengths.
     """

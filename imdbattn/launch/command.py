@@ -35,9 +35,7 @@ Function = Callable[[DictConfig], object]
 
 
 def command(config_name: str, *paths: str) -> Callable[[Function], Callable[[], object]]:
-    """Decorates like hydra.main, with conf/: the result calls `run_command` with the arguments of
-    the process.
-    """
+    """Decorates like hydra.main, with conf/: the result calls `run_command` with sys.argv."""
 
     def decorate(function: Function) -> Callable[[], object]:
         @functools.wraps(function)
@@ -52,12 +50,10 @@ def command(config_name: str, *paths: str) -> Callable[[Function], Callable[[], 
 def run_command(
     config_name: str, function: Function, arguments: Sequence[str], *paths: str
 ) -> object:
-    """Runs a command with these arguments. Any exception ends in one line and exit status 2, see
-    `fail`.
+    """Runs a command with these arguments. Any exception ends in one line, see `fail`.
 
     paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
-    special there. In a sweep they are not, because there a comma separates values. See also
-    `quote`.
+    special there. In a sweep, where a comma separates values, they are not. See also `quote`.
     """
     prepare()
     if PLUGINS not in sys.path:
@@ -78,7 +74,7 @@ def run_command(
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
-        # also with hydra.job.chdir: paths are relative to where the command was typed
+        # Paths are relative to where the command was typed, also with hydra.job.chdir.
         os.chdir(job.runtime.cwd)
         try:
             result = function(cfg)
@@ -102,7 +98,7 @@ def run_command(
             return None
         return run_hydra()
     except KeyboardInterrupt:
-        if not is_sweep:  # which has logged what it was doing
+        if not is_sweep:  # a sweep has logged what it was doing
             print("SIGINT: stopped", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:

@@ -70,7 +70,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
             f"{group}={choice} is not a choice: choose one of {', '.join(options)}{near}"
         )
     match = re.match(r"Could not override '(\S+?)'", text)
-    if match and "defaults list" not in text:  # else it is a group, which Hydra explains
+    if match and "defaults list" not in text:  # Hydra explains groups itself
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))
     if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
         return UserError(text)
@@ -78,9 +78,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
-    """Returns the dotted keys of the config, composed with the group choices in `arguments` if
-    possible.
-    """
+    """Returns the dotted keys of the config, with the group choices in `arguments` if possible."""
     chosen = [
         argument
         for argument in arguments

@@ -33,7 +33,7 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     The traceback of any other exception goes into error.log of the folder if it has an unfinished
     run, else into a temporary file. A folder that contains nothing but a log is removed.
     """
-    if isinstance(error, BrokenPipeError):  # as after SIGPIPE, for example of `| head -1`
+    if isinstance(error, BrokenPipeError):  # `| head -1`, for example, ends the pipe
         # Python flushes stdout once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
@@ -61,7 +61,7 @@ def remove_empty(folder: Path, log: str) -> None:
     """
     if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
         (folder / log).unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
+        with suppress(OSError):  # it is not empty
             for parent in (folder, *folder.parents):
                 if parent in (Path.cwd(), *Path.cwd().parents):
                     break

@@ -39,7 +39,7 @@ def run_in_fork(
 ) -> None:
     """Does in a fork what `start_fork` says. parent: the process that called it."""
     end_with(parent)
-    for number in (signal.SIGTERM, signal.SIGINT):  # until the run handles them
+    for number in (signal.SIGTERM, signal.SIGINT):  # the run replaces these handlers
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if folder is not None:
         for descriptor, name in ((1, CONSOLE), (2, ERRORS)):

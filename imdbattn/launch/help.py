@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from imdbattn.launch.composition import composed
 from imdbattn.settings.keys import conf_dir
 
-LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # of YAML: indentation, key, comment
-COLUMN = 36  # of the comments
+LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # YAML: indentation, key, comment
+COLUMN = 36  # column of the comments
 
 
 def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Sequence[str]) -> None:
@@ -36,11 +36,9 @@ def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Seq
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
-    """Returns the help text with a comment after each setting. choices: the option of each config
-    group.
+    """Returns the help text with a comment after each setting. choices: config group -> option.
 
-    A file that sets values of other groups explains these values, not the settings: its comments
-    come last.
+    A file that sets values of other groups explains these values, so its comments come last.
     """
     comments: dict[str, str] = {}
     names = (*(f"{group}/{option}" for group, option in choices.items()), config_name)
@@ -83,9 +81,7 @@ def comments_in(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def named_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields each line of YAML with the dotted name and the comment of the setting in it, "" if it
-    has none.
-    """
+    """Yields each line of YAML, the dotted name of its setting or "", and its comment or ""."""
     path: list[str] = []
     for line in lines:
         if match := LINE.fullmatch(line):

@@ -19,7 +19,7 @@ from imdbattn.settings.keys import NAME, NestedDict, conf_dir, settings_digest, 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
 
-HYDRA_VERSION = {"version_base": "1.3"}  # of Hydra's behavior
+HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
@@ -94,8 +94,7 @@ def refuse_typed_credentials(overrides: Sequence[str]) -> None:
 def resolved_dict(cfg: DictConfig) -> NestedDict:
     """Returns the resolved config as nested dicts, without `hydra`.
 
-    Raises UserError for a missing value, a broken interpolation, or a setting that looks like a
-    credential.
+    Raises UserError for a missing value, a broken interpolation, or what looks like a credential.
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     try:

@@ -50,7 +50,7 @@ def run_job(cfg: DictConfig) -> float | None:
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
         process = wait_for(start_job(job, cpus, as_command=True))
         return log_end(job, *outcome(job, process))
-    except Exception as error:  # any exception: the other jobs still run
+    except Exception as error:  # the other jobs must still run
         write_end(folder, "failed", in_line(error, None))
         return None
     except BaseException:  # Ctrl-C or SIGTERM
@@ -78,7 +78,7 @@ def start_job(
     folder.mkdir(parents=True, exist_ok=True)
     resume = str(folder) if resumable(folder, settings) else None
     cfg = with_values(job.cfg, {"threads": settings.threads or threads, "resume": resume})
-    # in a SLURM task Lightning would wait for the processes of srun
+    # In a SLURM task, Lightning would wait for the processes of srun.
     environment = {**os.environ, "SLURM_JOB_NAME": "interactive"}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu

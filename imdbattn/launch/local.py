@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class ProgressLine(tqdm):
     """The progress of a sweep, in a terminal only."""
 
-    monitor_interval = 0  # no thread, because jobs are forks
+    monitor_interval = 0  # tqdm starts no thread, because jobs are forks
 
     def __init__(self, jobs: int):
         form = "|{bar:20}| {n_fmt} of {total_fmt} jobs, {remaining} left{postfix}"
@@ -46,7 +46,7 @@ class LocalJobs:
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
         self.jobs = SideBySide()  # its limit is chosen for the first job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
-        self.best = ""  # in the progress line
+        self.best = ""  # text in the progress line
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
@@ -85,7 +85,7 @@ class LocalJobs:
         try:
             job = job_of(config, folder)
             has_results = has_current_results(folder, job.settings)
-        except Exception as error:  # any exception: the other jobs still run
+        except Exception as error:  # the other jobs must still run
             write_end(folder, "failed", in_line(error, None))
             self.end(number, folder, None)
             return

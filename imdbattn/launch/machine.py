@@ -1,6 +1,4 @@
-"""Finds the CPU cores and GPUs of this machine, and how many jobs they take, without importing
-torch.
-"""
+"""Finds CPU cores, GPUs, and how many jobs they take. Does not import torch."""
 
 import os
 import shutil
@@ -11,7 +9,7 @@ from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
 JOBS_PER_GPU = 12  # rungs of the ladder, measured on an H200 with 16 cores
 GPU_MB = 1200  # memory of such a job on its GPU, about half of it CUDA's own
-LARGE_WIDTH = 512  # of layers that keep a GPU busy
+LARGE_WIDTH = 512  # layers of this width keep a GPU busy
 
 
 def cores() -> int:
@@ -20,9 +18,7 @@ def cores() -> int:
 
 
 def gpu_memories() -> list[int]:
-    """Returns the memory of each GPU of this machine in MB; an empty list without NVIDIA's
-    driver.
-    """
+    """Returns the memory of each GPU in MB; an empty list without NVIDIA's driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -32,8 +28,7 @@ def gpu_memories() -> list[int]:
 
 def gpus_for(settings: TrainingSettings) -> list[str]:
     """Returns the GPUs among which jobs with these settings are dealt out, by their names in
-    CUDA_VISIBLE_DEVICES: none if they train on the CPU, or on several devices, which they choose
-    themselves.
+    CUDA_VISIBLE_DEVICES: none if they train on the CPU or on several devices.
     """
     if settings.trainer.accelerator == "cpu" or not one_process(settings.trainer):
         return []

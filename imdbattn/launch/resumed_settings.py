@@ -36,7 +36,7 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
     keys = [key for key in keys if key != "resume" and not within(key, "hydra")]
     if compared := [key for key in keys if not within(key, *NO_EFFECT)]:
         check_unchanged(settings, saved, compared, folder)
-    # never the folder's own value
+    # The folder's own `trust` is never used.
     merged = OmegaConf.create(saved | {"trust": settings.get("trust")})
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
@@ -46,7 +46,7 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
 
 def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], folder: Path) -> None:
     """Raises UserError for the first setting among `keys` that differs from the run's."""
-    if not all(within(key, *settings) for key in keys):  # such as debug=fast, which sets other keys
+    if not all(within(key, *settings) for key in keys):  # debug=fast, for example, sets others
         keys = list(settings)
     data, saved_data = settings["data"], saved["data"]
     source = saved_data.get("source") if data["source"] == "auto" else data["source"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATUSES = ("done", "kept", "stopped", "failed")  # of a job
+STATUSES = ("done", "kept", "stopped", "failed")  # the statuses of a job
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
@@ -40,10 +40,10 @@ def begin(config: DictConfig) -> None:
     """Locks the folder of a sweep until the end of the process, see `prepare_folder`."""
     try:
         lock = prepare_folder(config)
-    except Exception as error:  # any exception: the sweep would run without its lock
+    except Exception as error:  # the sweep would run without its lock
         fail(error, "train")
     atexit.register(lock.release)
-    # after Ctrl-C or a failed launcher Hydra calls no callback
+    # Hydra calls no callback after Ctrl-C or a failed launcher.
     atexit.register(conclude, config, complete=False)
 
 
@@ -57,8 +57,7 @@ def finish(config: DictConfig) -> None:
 def prepare_folder(config: DictConfig) -> BaseFileLock:
     """Prepares the sweep folder and returns its lock, which is acquired.
 
-    Raises UserError if there is no sweep to resume, or if the folder contains other files or
-    another sweep.
+    Raises UserError if there is no sweep to resume, or if the folder contains something else.
     """
     sweep = Path(str(config.hydra.sweep.dir))
     # multirun.yaml will contain them
@@ -82,7 +81,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     # decided once for all jobs, whose processes inherit it
     find_data(config)
     tracker_of(config).begin_sweep()
-    # of Hydra's sweepers only the basic one writes it
+    # Among Hydra's sweepers, only the basic one writes it.
     OmegaConf.save(config, sweep / "multirun.yaml")
     return lock
 
@@ -112,17 +111,15 @@ def tracker_of(config: DictConfig) -> "Tracker":
 
 
 def conclude(config: DictConfig, complete: bool) -> int:
-    """Logs how the jobs ended, compares them if the sweep is complete, and returns the exit
-    status.
-    """
+    """Logs how the jobs ended, compares them if all are complete, and returns the exit status."""
     sweep = Path(str(config.hydra.sweep.dir))
     jobs = ended_jobs(sweep)
     if not jobs:
-        if not any(path.is_dir() for path in sweep.iterdir()):  # no jobs of an earlier sweep
+        if not any(path.is_dir() for path in sweep.iterdir()):  # no earlier sweep has jobs here
             for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
                 file.unlink(missing_ok=True)
             remove_empty(sweep.resolve(), SWEEP_LOG)
-        if complete:  # else Hydra could not compose the jobs, and has reported it
+        if complete:  # otherwise Hydra has reported why it composed none
             overrides = " ".join(config.hydra.overrides.task)
             print_error(
                 "the sweep has no jobs: one of its settings has no value to choose from"
@@ -164,5 +161,5 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
         tracker = tracker_of(config)
         for folder, comparison in comparisons.items():
             tracker.publish_comparison(comparison, folder, str(group_of(folders[0])))
-    except Exception as error:  # any exception: the failed jobs must still be listed
+    except Exception as error:  # the failed jobs must still be listed
         log.warning("no comparison: %s", error, exc_info=not isinstance(error, UserError))

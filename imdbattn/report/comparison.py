@@ -1,8 +1,6 @@
-"""Compares finished runs: run folders -> plain values for each test set (report/content), which
-comparison_page displays.
+"""Compares finished runs: run folders -> values for each test set, which comparison_page displays.
 
-Accuracies and differences are fractions. Items are reviews, strings or sentences; their number is
-under "reviews".
+Accuracies and differences are fractions; "reviews" is the number of reviews or other items.
 Suffixes of arrays: N items, T different texts, V variants, S seeds, C classes.
 """
 
@@ -53,7 +51,7 @@ ENTROPY = "entropy/"  # names of `entropies`
 FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # what a report states of the machines
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
-TableCell = str | int | float | None  # of a table
+TableCell = str | int | float | None  # a cell of a table
 
 
 def compare_sets(options: CompareSettings) -> list[ComparedSet]:
@@ -70,7 +68,7 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
             comparison = compare_set(predictions, split, options)
             if not options.split:
                 comparison["untested"] = [run.path for run in candidates if not run.has("test")]
-            comparison["skipped"] = skipped  # one list of all sets
+            comparison["skipped"] = skipped  # all sets share one list
             comparisons.append(comparison)
     if not comparisons:
         raise UserError(
@@ -111,7 +109,7 @@ def read_predictions(
             if not run.has(split):
                 raise UserError(f"it has no {split} predictions")
             predictions[run] = run.predictions(split)
-        except Exception as error:  # any exception: a broken file must not stop the comparison
+        except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(run.folder, error))
     if not predictions:
         return {}, skipped
@@ -214,7 +212,7 @@ def values_by_text(
         raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
     try:
         return statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
-    except Exception as error:  # any exception of the user's function
+    except Exception as error:  # the user's function may raise anything
         raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
 
 
@@ -403,8 +401,7 @@ def disagreements(
     """Returns up to `count` items on which the variants differ, most first, measured by the
     standard deviation of the probability of the label.
 
-    labels: the names of the classes; empty for an encoder-decoder, whose label is the first
-        reference.
+    labels: names of the classes; empty for an encoder-decoder: its label is the reference.
     """
     first = scored[0].seeds[0]
     means = []  # of each variant, the probability of the label (N,)
@@ -438,7 +435,7 @@ def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
         row: dict[str, TableCell] = {}
         for name, value in flat(entry).items():
             if name == "interval":
-                row["low"], row["high"] = value or (None, None)  # of a metric without an interval
+                row["low"], row["high"] = value or (None, None)  # some have no interval
             elif not isinstance(value, list | dict):
                 row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
         if "seeds" in entry:

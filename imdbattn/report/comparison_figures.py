@@ -18,12 +18,12 @@ from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name
 from imdbattn.report.pages import integer_ticks, new_figure, style
 
 FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
-# for color-blind readers (Okabe & Ito)
+# Color-blind readers can distinguish these colors (Okabe & Ito).
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
-MARKER_SHAPES = "os^Dv<>P"  # with COLORS: 56 different markers
+MARKER_SHAPES = "os^Dv<>P"  # these and COLORS make 56 different markers
 
 
 def accuracies(comparison: ComparedSet) -> Figure:

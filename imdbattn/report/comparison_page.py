@@ -49,7 +49,7 @@ from imdbattn.report.statistics import ALPHA
 from imdbattn.report.variants import shortened
 
 VERDICTS = ("better", "worse", "undecided")
-CHARACTERS = 300  # of a text on which rungs disagree
+CHARACTERS = 300  # shown of a text on which rungs disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 DIFFERENCES = (
     "“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
@@ -359,7 +359,7 @@ def sentence(pair: RungPair) -> str:
         within = interval_text(ends, metric, sign=True)
         text = f"no difference shown, {metric_text(pair['difference'], metric, sign=True)} {unit}"
     else:
-        # of a worse rung from the end that is nearer to 0, without signs
+        # The interval of a worse rung starts at the end nearer to 0, without signs.
         sign = 1 if pair["difference"] > 0 else -1
         within = interval_text(sorted(sign * end for end in ends), metric)
         text = f"{pair['verdict']} by {metric_text(abs(pair['difference']), metric)} {unit}"

@@ -52,7 +52,7 @@ class RungResults(TypedDict):
     validation: Spread | None
     test: Spread | None
     folds: Spread | None
-    bleu: dict[str, Spread | None]  # by split
+    bleu: dict[str, Spread | None]  # keys: splits
     parameters: float | None
     tokens_per_s: float | None
     train_seconds: float | None

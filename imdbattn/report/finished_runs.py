@@ -22,7 +22,7 @@ from imdbattn.report.content import Skipped
 from imdbattn.settings.keys import FINGERPRINT, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier
-# of folds: their means
+# Joined folds have the means of these numbers.
 NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")
 Item = TypeVar("Item")
 
@@ -49,7 +49,7 @@ class FinishedRun:
     run: Run
     metrics: dict[str, Any]
     curves: Curves
-    folds: Sequence["FinishedRun"] = ()  # of a cross-validation
+    folds: Sequence["FinishedRun"] = ()  # the folds of a cross-validation
     owner: str = ""  # folder of a student, if runs of different folders are compared (`find_runs`)
 
     @property
@@ -198,7 +198,7 @@ def find_runs(
         try:
             run = replace(read_run(folder), owner=owner)
             identity = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
-        except Exception as error:  # any exception: a broken file must not stop the comparison
+        except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
             continue
         old, new = sorted((newest.get(identity, run), run), key=lambda each: each.finished_at)
@@ -289,7 +289,7 @@ def join_folds(
     for group in grouped(folds, all_but_fold):
         try:
             joined.append(join(group))
-        except Exception as error:  # any exception of a broken file
+        except Exception as error:  # a broken file may raise anything
             skipped.append(as_skipped(group[0].folder, error))
     return joined, skipped
 
@@ -323,7 +323,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     curves: Curves = {}
     for name in first.curves:
         if means := mean_curve([run.curves.get(name, {}) for run in runs]):
-            curves[name] = means  # at the epochs that all folds have
+            curves[name] = means  # they have the epochs that all folds have
     return replace(first, metrics=metrics, curves=curves, folds=runs)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from imdbattn.report.content import Spread
 from imdbattn.report.statistics import LEVEL
 
-LEVEL_NAME = f"{100 * LEVEL:g} %"  # of the intervals
+LEVEL_NAME = f"{100 * LEVEL:g} %"  # level of the intervals, as text
 
 
 def in_percent(metric: str) -> bool:
@@ -29,7 +29,7 @@ def percent(value: float | None) -> str:
 
 def decimal(value: float, digits: int, sign: bool = False) -> str:
     """Returns a number with so many decimals, and with its sign also if it is positive."""
-    # + 0.0: no −0.0
+    # Adding 0.0 turns −0.0 into 0.0.
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 

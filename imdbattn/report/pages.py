@@ -66,7 +66,7 @@ class Section:
 class Report:
     """The content of a page, and of the files beside it."""
 
-    name: str  # of its files
+    name: str  # name of its files
     title: str
     sections: Sequence[Section]
     about: str = ""  # the data, in one line
@@ -74,8 +74,8 @@ class Report:
     points: Sequence[str] = ()  # the results in sentences
     notes: Sequence[str] = ()
     skipped: Sequence[Skipped] = ()
-    content: Mapping[str, object] | None = None  # of the JSON file
-    folder: str = ""  # for this report if several are written at once
+    content: Mapping[str, object] | None = None  # content of the JSON file
+    folder: str = ""  # folder of this report if several are written at once
     texts: Mapping[str, str] = field(default_factory=dict)  # further files by name
 
 
@@ -160,7 +160,7 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
             console.print()
             show(*notes, style="dim")
         printed_notes |= set(report.notes)
-    for skipped in reports[0].skipped:  # the same for all
+    for skipped in reports[0].skipped:  # all reports have the same
         show(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
 
 
@@ -238,7 +238,7 @@ def pdf(figure: Figure) -> bytes:
     """Returns a figure as PDF for a document: without its title, which it loses."""
     import matplotlib
 
-    # which logs each table of a font that it writes into a PDF
+    # matplotlib logs each table of a font that it writes into a PDF.
     logging.getLogger("fontTools.subset").setLevel(logging.WARNING)
     figure.suptitle("")
     with matplotlib.rc_context({"pdf.fonttype": 42}):

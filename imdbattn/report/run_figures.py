@@ -1,7 +1,7 @@
 """Figures of one trained model: learning curves, positions, and attention to a text.
 
-Shape suffixes: T positions or output symbols, D width, H heads, Q queries, K keys, R distances, S
-source symbols.
+Shape suffixes: T positions or symbols, D width, H heads, Q queries, K keys, R distances, S source
+symbols.
 """
 
 from __future__ import annotations
@@ -102,11 +102,9 @@ def write_position_figures(net: nn.Module, length: int, folder: Path) -> None:
 
 
 def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
-    """Returns the first `length` position vectors (T, D) by name, for a learned table also
-    sinusoids.
+    """Returns the first `length` position vectors (T, D) by name, with sinusoids if learned.
 
-    Sinusoids are shown at scale 1. For rotary positions, a vector of ones is rotated to each
-    position.
+    Sinusoids are shown at scale 1. For rotary positions, vectors of ones are rotated.
     """
     positions = getattr(net, "positions", None)  # a custom net may have none
     if isinstance(positions, Sinusoidal):
@@ -200,8 +198,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
 
     A dozen words and five heads are legible at a width of 800 pixels.
 
-    words: the number of words after which a text that has over a tenth more is cut. Later weights
-    are omitted.
+    words: a text with over a tenth more words is cut after this number, and so are its weights.
     """
     received = weights.received()
     total = len(weights.keys)
@@ -210,7 +207,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     names = list(map(axis_label, weights.keys[:size]))
     rows = len(weights.layers)
     heads = len(weights.layers[0]) if weights.layers else 1
-    # in inches; the map of a single layer is as wide as the strip
+    # Inches; the map of a single layer is as wide as the strip.
     side = max(0.125 * size, 1.2 if rows > 1 else 5 / heads)
     labels = 0.08 * max(map(len, names), default=0)
     strip = 0.25 * len(received) + 0.4 + labels

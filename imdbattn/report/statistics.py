@@ -21,13 +21,13 @@ import numpy as np
 
 from imdbattn.tasks.per_class import Metric
 
-LEVEL = 0.95  # of the intervals
-ALPHA = 0.05  # of the tests
+LEVEL = 0.95  # level of the intervals
+ALPHA = 0.05  # level of the tests
 TAIL = (1 + LEVEL) / 2
-FEW = 25  # with fewer discordant reviews, McNemar's test is exact
-GROUPS = 200  # of reviews, of which the jackknife of a metric omits one at a time
-BINS = 15  # of confidence, as in Guo et al. 2017
-APOSTROPHE = "['’ʼ´`\x92]"  # as found in reviews; x92 is from cp1252
+FEW = 25  # McNemar's test is exact for fewer discordant reviews
+GROUPS = 200  # groups of reviews; the jackknife of a metric omits one at a time
+BINS = 15  # bins of confidence, as in Guo et al. 2017
+APOSTROPHE = "['’ʼ´`\x92]"  # apostrophes in reviews; x92 is from cp1252
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def mcnemar(gain_N: np.ndarray) -> float:
     discordant_N = gain_N[gain_N != 0]
     if len(discordant_N) >= FEW:
         return float(stats.chi2.sf(discordant_N.sum() ** 2 / (discordant_N**2).sum(), 1))
-    probabilities = {0.0: 1.0}  # of each sum of gains with random signs
+    probabilities = {0.0: 1.0}  # sum of gains with random signs -> probability
     for gain in np.abs(discordant_N).tolist():
         longer: dict[float, float] = {}
         for total, probability in probabilities.items():

@@ -32,7 +32,7 @@ OF_RUNGS = (
     "trainer.max_epochs",
     "trainer.gradient_clip_val",
 )
-# of these, what a choice of a file, such as optim=adamw, sets as well
+# The choice of a file, such as optim=adamw, also sets these.
 OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that short labels omit: the label begins with the model's name
 NOT_IN_LABELS = ("experiment=", "model.name=", "model.extends=")
@@ -78,8 +78,7 @@ class Variant:
 
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware; variants of a model are in the order of their
-    overrides.
+    """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides.
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
@@ -128,9 +127,7 @@ def models_in_order(ladder: Sequence[Variant]) -> list[str]:
 
 
 def in_short(overrides: Sequence[str]) -> list[str]:
-    """Returns the overrides in short, without the experiment; two settings of the same last name
-    remain whole.
-    """
+    """Returns the overrides in short, without the experiment; equal last names remain whole."""
     named = [override for override in overrides if not override.startswith(NOT_IN_LABELS)]
     short = list(map(shortened, named))
     times = Counter(override.partition("=")[0] for override in short)
@@ -208,8 +205,7 @@ def neighbors(
     sentence names those that the command line changed. Further variants of a rung are compared with
     its first variant, and with the variant of the rung they extend that has equal overrides.
 
-    against: the variant that all others are compared with instead, if it is in the ladder
-        (`find_variant`).
+    against: all others are compared with this variant instead, if it is in the ladder.
     """
     if against is not None and (chosen := find_variant(ladder, against)) is not None:
         return [(chosen, to) for to in range(len(ladder)) if to != chosen], []
@@ -271,11 +267,9 @@ class Differences(NamedTuple):
 
 def differences(new: Variant, old: Variant) -> Differences:
     """Returns how `old` differs from `new` beside its rung: `optim.lr (0.001, not 0.003)` if the
-    command line of `new` has optim.lr=0.003, and among the others `data.tokenizer (ptb, not
-    whitespace)`.
+    command line of `new` has optim.lr=0.003, and else `data.tokenizer (ptb, not whitespace)`.
 
-    Settings that only one of the two models has belong to the rung, unless the command line has
-    them.
+    Settings that only one model has belong to the rung, unless they are in the command line.
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
@@ -293,7 +287,7 @@ def differences(new: Variant, old: Variant) -> Differences:
         is_typed = setting in typed or (
             within(setting, *typed) and setting not in OF_RUNGS_IN_FILES
         )
-        group = setting.rpartition(".")[0]  # of data.tokenizer._target_, which may be a name
+        group = setting.rpartition(".")[0]  # data.tokenizer may be a name without _target_
         if old_value is None:
             old_value = old_settings.get(group)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"

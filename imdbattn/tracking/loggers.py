@@ -35,16 +35,14 @@ class StartedRun:
 
     folder: Path  # the run folder
     name: str  # the model and the seed
-    settings: NestedDict  # without credentials
+    settings: NestedDict  # they contain no credentials
     environment: NestedDict  # the content of environment.json
     resume: bool  # whether it continues the run in its folder
     group: str | None  # the name of the sweep or search that it belongs to
 
 
 class RunLogger:
-    """A second base class, beside Logger, of a logger that receives more than settings, curves and
-    results.
-    """
+    """A second base class, beside Logger, of loggers that receive more than curves and settings."""
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None

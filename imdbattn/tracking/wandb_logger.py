@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FINISH_SECONDS = 90.0  # after the 60 s in which W&B uploads at the end of a run
+FINISH_SECONDS = 90.0  # longer than the 60 s in which W&B uploads at the end
 # settings that are not arguments of wandb.init
 OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
 
@@ -90,7 +90,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
         run, rows = self.experiment, self._settings["table_rows"]
         with only_warning(log, "W&B: best values were not logged"):
-            run.summary.update(dict(values))  # not as curves of one point
+            run.summary.update(dict(values))  # `log` would draw curves of one point
         with only_warning(log, "W&B: predictions were not logged"):
             characters = self._settings["table_characters"]
             run.log(predictions_as_media(folder, metrics, rows, characters))
@@ -151,7 +151,7 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
         return "offline" if mode == "dryrun" else mode
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     reason = f"W&B: {server} does not answer"
-    # which `wandb login` writes
+    # `wandb login` writes ~/.netrc.
     if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):
         reason = f"no W&B key is configured for {server}: run `wandb login`"
     elif http_status(server, min(timeout, 5)):
@@ -180,8 +180,7 @@ def start_wandb(
         config: the settings and facts that W&B shows.
         resume: whether the last W&B run of the folder continues, under the same id. Offline,
             another folder holds its next part.
-        group: the sweep or search that the run belongs to. Its runs have ids of their own, whatever
-            WANDB_RUN_ID is.
+        group: the sweep or search that the run belongs to. Its runs ignore WANDB_RUN_ID.
         named: fields of wandb.Settings, such as run_name.
     """
     given = {name: settings[name] for name in settings if name not in OWN_KEYS}
@@ -201,14 +200,14 @@ def start_wandb(
         notes = filter(None, (given.get("notes", fields.run_notes), note))
         given |= {"id": last_id, "resume": "allow", "notes": "; ".join(notes)}
     mode = wandb_mode(given.pop("mode", None), settings["timeout"])
-    # with create_new a run of the program that called stays active
+    # With create_new, a run of the calling program stays active.
     given = {"dir": str(folder), "reinit": "create_new", "config": config, **given}
     for tried in dict.fromkeys((mode, "offline")):
         try:
             run = wandb.init(settings=fields, **given | {"mode": tried})
             log_groups(run, config)
             return run
-        except Exception as error:  # any exception: training continues
+        except Exception as error:  # training continues without it
             log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
     return None
 
@@ -231,8 +230,7 @@ def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
 def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
     """Completes the config of a W&B run, and makes epochs the x axis of its curves.
 
-    A parameter `model` of a W&B sweep hides the group of settings `model`, which is logged as
-    model.* again.
+    A parameter `model` of a W&B sweep hides the settings `model`; these are logged again.
     """
     hidden = {}
     for key, value in config.items():

@@ -20,7 +20,7 @@ def predictions_as_media(
     folder: Path, metrics: NestedDict, rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
-    # of a pretraining predictions.parquet holds counts only
+    # After pretraining, predictions.parquet has counts only.
     if metrics.get("starts_model"):
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
@@ -77,7 +77,7 @@ def pictures_and_page(name: str, images: Path, page: Path) -> dict[str, object]:
 
 def comparison_tables(comparison: ComparedSet) -> dict[str, wandb.Table]:
     """Returns tables of the rungs and of the differences between them."""
-    from imdbattn.report.comparison import as_rows  # not for runs
+    from imdbattn.report.comparison import as_rows  # runs do not need it
 
     tables = {}
     rows = {"rungs": as_rows(comparison["rungs"]), "pairs": as_rows(comparison["pairs"])}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.nn.ladder import NoPositions, SelfAttention
 from imdbattn.nn.watch import rollout
 
-PartNumber = Annotated[int, Field(ge=1)]  # of a layer or a head
+PartNumber = Annotated[int, Field(ge=1)]  # the number of a layer or a head
 
 
 class Changes(BaseModel):

@@ -134,7 +134,7 @@ class Reviews(Message):
 def write_runs(options: ExploreSettings) -> None:
     """Writes one file with all runs that a browser can compute, and prints what it has."""
     out = expanded(str(options.out))
-    refuse_other_file(out)  # before the models are loaded
+    refuse_other_file(out)  # this precedes the loading of models
     runs = Runs(options.runs, options)
     models = []
     for name, run in runs.by_id.items():

@@ -49,7 +49,7 @@ HEADERS = {
 }
 
 
-# by path
+# The type of message for each path
 MESSAGES: dict[str, type[Message]] = {
     kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Reviews)
 }

@@ -1,7 +1,6 @@
 """Evaluates scores of words: by the label without the words, and by words that are known to matter.
 
-DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2; Edin et al. 2024, "Normalized AOPC" (arXiv
-2408.08137).
+DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2; Edin et al. 2024, "Normalized AOPC".
 
 Shape suffixes: B reviews, T positions, C classes, W preceding words, S shares of the words, R rows
 of a new batch, P sets of words.
@@ -133,7 +132,7 @@ def extremes(
     high = []
     for review in range(len(batch.lengths_B)):
         padded = take(batch, torch.tensor([review]))
-        alone = keep(padded, words_of(padded))  # without padding
+        alone = keep(padded, words_of(padded))  # padding is removed
         words = int(alone.lengths_B)
         counts = Counter(removed_words(share, words) for share in shares)
         width = 2**words if words <= EXHAUSTIVE else beam

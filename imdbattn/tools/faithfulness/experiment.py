@@ -41,8 +41,8 @@ from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, r
 from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
-VERSION = 5  # of the measurements; increment it when they change
-BATCH_POSITIONS = 8_192  # of a batch
+VERSION = 5  # version of the measurements; increment it when they change
+BATCH_POSITIONS = 8_192  # positions in a batch
 
 # name -> an element for each review of a batch
 MeasuredColumns = dict[str, Tensor | Sequence[object]]
@@ -64,7 +64,7 @@ def run_experiment(
     for run in runs:
         try:
             subjects.append(Subject(run, out, options, custom))
-        except (UserError, OSError) as error:  # such as data that are not on this machine
+        except (UserError, OSError) as error:  # data, for example, may be missing here
             skipped.append(as_skipped(run.folder, error))
     if not subjects:
         raise UserError(
@@ -140,7 +140,7 @@ class Subject:
         self.custom = custom
         opened = Run(run.folder, options.trust)
         checkpoint = opened.checkpoint
-        self.digest = sha256_of(checkpoint)[:8]  # of the weights
+        self.digest = sha256_of(checkpoint)[:8]  # digest of the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
         settings = with_changes(settings_of(opened), options.data.model_dump())
         corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ class Subject:
         names = [
             name for name in scores.applicable(self.net) if name in (*options.scores, "random")
         ]
-        limits = dict.fromkeys((*names, *self.custom), options.reviews)  # also of pairs
+        limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
         for name in limits.keys() & {*scores.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
         measurements: list[Measurement] = []
@@ -359,7 +359,7 @@ def spearman(first_T: Tensor, second_T: Tensor) -> float:
     """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
     from scipy.stats import spearmanr
 
-    with warnings.catch_warnings(action="ignore"):  # of NaN
+    with warnings.catch_warnings(action="ignore"):  # scipy warns of NaN
         return float(spearmanr(first_T, second_T).statistic)
 
 

@@ -21,7 +21,7 @@ from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 UNCHANGED = 0.5
 QUESTION = "Is attention an explanation here? By erasure,"
 DIGITS = 3  # decimals of all numbers
-DASHES = ("-", "--", ":", "-.")  # with COLORS: 28 different lines
+DASHES = ("-", "--", ":", "-.")  # these and COLORS make 28 different lines
 TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
 MEASURES = TEXTS.measures  # name -> title and text
 NOTES = TEXTS.notes  # name -> text
@@ -140,11 +140,11 @@ def erasure_figure(summary: Summary) -> Figure:
             values = rung["by_share"].get(name, [np.nan] * len(shares))
             line = DASHES[index % len(DASHES)]
             color = COLORS[index % len(COLORS)]
-            label = shown(name) if axes is panels[0] else None  # one legend for all panels
+            label = shown(name) if axes is panels[0] else None  # all panels share one legend
             axes.plot(shares, values, ".", ls=line, color=color, lw=1.3, label=label)
         axes.set_xlabel("removed words (%)", fontsize=8)
     figure.supylabel("loss of probability", fontsize=9)
-    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # for the legend
+    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # leaves room for the legend
     return with_title(figure, "Erasure of the words with the largest scores", legend=2)
 
 

@@ -6,8 +6,7 @@ leave one out are negative for words that count against the label. Zero vectors,
 gradients compare, are the mean of the words if vectors are standardized.
 
 Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H heads, Q queries, K
-keys: the T positions, after <cls> with ClsPooling; V width of the values; R reviews with one change
-each.
+keys: the T positions, after <cls> with ClsPooling; V width of the values; R changed reviews.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +25,8 @@ from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
 WordScore = Callable[[Classifier, Batch, Tensor], Tensor]
-SUM_TOLERANCE = 0.02  # of the sum of integrated gradients, relative to the change of the log-odds
-STEPS = [2**power for power in range(6, 18)]  # of the path of integrated gradients
+SUM_TOLERANCE = 0.02  # error of the sum of integrated gradients, relative to the log-odds' change
+STEPS = [2**power for power in range(6, 18)]  # steps on the path of integrated gradients
 # steps times positions after which they are not doubled: 8,192 steps for 256 positions
 LARGEST = 2**21
 SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
@@ -55,7 +54,7 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
     Raises UserError for a custom part without `attention_weights`.
     """
     parts = [*net.layers, net.pooling]
-    # of each part, and of the attention in it: query, key, value ...
+    # The inputs of each part and of the attention in it: query, key, value ...
     inputs: dict[nn.Module, tuple[Any, ...]] = {}
     with ExitStack() as stack:
         for part in parts:
@@ -149,7 +148,7 @@ def normalized(row_BQK: Tensor) -> Tensor:
 def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the pooled vector (Abnar & Zuidema 2020)."""
     share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
-    # without <cls> and padding
+    # <cls> and padding are omitted.
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)
 
 
@@ -263,7 +262,7 @@ WORD_SCORES: dict[str, tuple[str, WordScore]] = {  # name -> how it is shown, fu
     "leave_one_out": ("leave one out", leave_one_out),
     "random": ("random", lambda net, batch, _: torch.rand(batch.tokens_BT.shape) * words_of(batch)),
 }
-# of fewer reviews, `costly_reviews`
+# These are computed for fewer reviews, `costly_reviews`.
 COSTLY = ("value_zeroing", "value_zeroing_rollout", "integrated_gradients")
 RAW = ("rollout", "last_layer", "all_layers")  # attention weights alone
 WITH_VALUES = ("norm_rollout", "norms", "value_zeroing_rollout", "value_zeroing")

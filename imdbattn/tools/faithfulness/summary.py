@@ -21,7 +21,7 @@ from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
-SHARES = ("pairs",)  # whose values are from 0 to 1, and often at an end
+SHARES = ("pairs",)  # values are from 0 to 1, often at an end
 FEWEST_REVIEWS = 10  # reviews of a claim
 # Measures of scores that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
@@ -111,7 +111,7 @@ class Rung:
             for name in stages:
                 value_NS = self.column(f"randomized-{score}", name)
                 yield "randomized_by_part", f"{score}, {name}", value_NS
-            if stages:  # after the last one, all weights are random
+            if stages:  # after the last stage, all weights are random
                 yield "randomized", score, value_NS
         for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)

@@ -91,7 +91,7 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
         name = override.key_or_group.partition("space.")[2]
         value = override.value()
         space |= {name: value} if name else dict(value)  # type: ignore[arg-type]
-    # one value instead of several
+    # A setting that has one value is not in the space.
     given = {override.lstrip("+").partition("=")[0] for override in others}
     values["space"] = {name: choices for name, choices in space.items() if name not in given}
     return values

@@ -1,5 +1,4 @@
-"""Searches with Optuna: each trial is an ordinary run in a child process, in <search
-folder>/trial-<number>.
+"""Searches with Optuna: each trial is a run in a child process, in <folder>/trial-<number>.
 
 journal.log holds Optuna's study.
 """
@@ -165,12 +164,12 @@ def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -
 
     Raises UserError if it is lost, and an exception of Optuna if it is damaged.
     """
-    journal.with_name("journal.log.lock").unlink(missing_ok=True)  # of a killed process
+    journal.with_name("journal.log.lock").unlink(missing_ok=True)  # a killed process leaves it
     content = journal.read_bytes() if journal.exists() else b""
-    # else trials of an earlier search would be resumed
+    # Otherwise trials of an earlier search would be resumed.
     if not content and any(journal.parent.glob("trial-*")):
         raise UserError(f"{journal} is missing or empty: restore it, or start a new search")
-    if content[-1:] not in (b"", b"\n"):  # as after a power failure
+    if content[-1:] not in (b"", b"\n"):  # a power failure may cut it off
         write_atomically(journal, content[: content.rfind(b"\n") + 1])
     first = options.warmup_epochs + 1
     pruner: BasePruner = NopPruner()
@@ -207,14 +206,13 @@ class Trials:
         self.space = space
         self.settings = settings
         self.folder = folder
-        self.started: dict[int, Trial] = {}  # by their numbers
+        self.started: dict[int, Trial] = {}  # keys: their numbers
         self.pruned: set[int] = set()  # their numbers
-        self.failures = 0  # since the last trial that did not fail
+        self.failures = 0  # failures since the last trial that did not fail
 
     def run(self) -> None:
         """Runs trials until options.n_trials are finished or pruned, starting with those that an
-        earlier process left running. A trial whose run folder exists is resumed from its last
-        checkpoint.
+        earlier process left running. A trial with a run folder is resumed from its last checkpoint.
 
         Raises UserError after FAILURES failed trials in a row.
         """
@@ -372,7 +370,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         Section("The best trials", table=best, in_terminal=True),
         Section(title, table=[["command"], [command]]),
     ]
-    importance: dict[str, float] = {}  # of each setting, the largest first; their sum is 1
+    importance: dict[str, float] = {}  # one for each setting, descending; their sum is 1
     if len(done) >= FEWEST_TRIALS:
         evaluator = PedAnovaImportanceEvaluator(target_quantile=0.5)
         importance = get_param_importances(study, evaluator=evaluator)

@@ -9,9 +9,7 @@ from omegaconf import DictConfig
 
 
 class LocalLauncher(Launcher):
-    """Runs the jobs of a sweep on this machine, `n_jobs` side by side (None: see
-    `imdbattn.launch.machine.jobs_side_by_side`).
-    """
+    """Runs the jobs of a sweep on this machine, `n_jobs` at a time (None: see launch.machine)."""
 
     def __init__(self, n_jobs: int | None = None):
         self.n_jobs = n_jobs
