@@ -54,8 +54,8 @@ def use_onednn() -> bool:
 def may_have_amx() -> bool:
     """Returns whether the processor has AMX, or torch cannot tell.
 
-    torch's function is private (tested: torch 2.13). Older versions have none; then torch's own
-    products are used.
+    torch's function is private (tried: torch 2.13, 2.15). Without it, as in older versions, torch's
+    own products are used.
     """
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return supported is None or bool(supported())

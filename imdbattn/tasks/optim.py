@@ -152,8 +152,8 @@ class Muon(LazyAdamW):
     def update_matrices(self, group: dict[str, Any]) -> None:
         """Updates the matrices of a group, all of one shape in one product.
 
-        torch's functions for lists of tensors are private (tested: torch 2.13). Its own optimizers
-        call them too; they save a kernel on a GPU for each matrix.
+        torch's functions for lists of tensors are private (tried: torch 2.13, 2.15). Its own
+        optimizers call them too; on a GPU they save a kernel for each matrix.
         """
         by_shape: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
         for parameter in group["params"]:
