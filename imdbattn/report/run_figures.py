@@ -1,7 +1,6 @@
 """Figures of one trained model: learning curves, positions, and attention to a text.
 
-Shape suffixes: T positions or symbols, D width, H heads, Q queries, K keys, R distances, S source
-symbols.
+Shape suffixes: T positions or symbols, D width, H heads, Q queries, K keys, R distances, S sources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A checker for attention modules that students write: `python -m imdbattn.check`, and in a
-notebook `score`.
-"""
+"""Checks attention modules of students: `python -m imdbattn.check`, in a notebook `score`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -18,7 +18,7 @@ class FirstWord(nn.Module):
     lengths give 0.
     """
 
-    LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # of the ids
+    LOGITS = torch.tensor([[1.0, -1], [-1, 1], [-1, -2], [-2, -1], [2, 1]])  # the logits of each id
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,14 +15,12 @@ from imdbattn.tools.check.part import Part, vectors_VD
 
 
 def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Returns the result of the student's code for copies of its arguments. Raises StudentError for
-    every exception.
-    """
+    """Calls the student's code with copies of the arguments. Turns exceptions into StudentError."""
     try:
         return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
     except (KeyboardInterrupt, Mistake, NotChecked):
         raise
-    except BaseException as error:  # also SystemExit
+    except BaseException as error:  # SystemExit is one, too
         raise StudentError(error) from error
 
 
@@ -101,9 +99,7 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
 
 
 def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
-    """Returns the result for the documented arguments; without the weights that some parts may
-    return, too.
-    """
+    """Returns the result for the documented arguments, without weights that are also returned."""
     y = student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.kind.returns_weights else y
 

@@ -26,7 +26,7 @@ from imdbattn.tools.check.numbers import NotChecked, mistake, same
 from imdbattn.tools.check.part import Kind, Part, Rule
 
 STEPS = 4
-LENGTHS = (5, 2, 3)  # of the encoder's reviews
+LENGTHS = (5, 2, 3)  # lengths of the encoder's reviews
 EXACT = 1e-6  # a smaller effect is none
 # Kind -> findings, if what comes before the decoder, its first arguments, has no effect.
 BEFORE = {"Decoder": ("context-not-used", "encoder-not-used"), "Seq2Seq": ("encoder-not-used",)}
@@ -69,7 +69,7 @@ class Seq2SeqKind(Kind):
             y = called(source_BT, target_BS)
             y = y[0] if isinstance(y, tuple | list) and y else y
             if isinstance(y, Tensor) and y.ndim == 2 and len(y) == target_BS.numel():
-                y = y.view(*target_BS.shape, -1)  # as some labs return them
+                y = y.view(*target_BS.shape, -1)  # some labs return them flat
             last = y.shape[-1] if isinstance(y, Tensor) and y.ndim else 0
             text = f"For a target {tuple(target_BS.shape)}, the result"
             rules.require_shape(y, (*target_BS.shape, last), text, part)
@@ -212,7 +212,7 @@ def prediction(part: Part) -> None:
         if not hasattr(net, "get_next_token"):
             raise NotChecked("The model has no get_next_token: the prediction was not compared.")
         given = inputs(part, *LENGTHS, seed=seed)
-        _, _, (outputs, *states) = recurrent_calls(part, net, given)[0]  # of the encoder
+        _, _, (outputs, *states) = recurrent_calls(part, net, given)[0]  # the encoder's
         y, state = call(part, net, *given), states[0] if len(states) == 1 else tuple(states)
         if outputs.shape[:2] != given[0].shape:
             outputs = outputs.transpose(0, 1)

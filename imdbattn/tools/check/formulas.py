@@ -39,9 +39,7 @@ def compiled(expression: str) -> CodeType:
 
 
 def evaluate(steps: dict[str, str], names: Names) -> Any:
-    """Returns the last of the steps in their order; None if one cannot be computed for tensors of
-    these shapes.
-    """
+    """Returns the last of the steps in order; None if one cannot be computed with these shapes."""
     names = TOOLS | names
     for name in steps:
         names.pop(name, None)

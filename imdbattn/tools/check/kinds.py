@@ -366,7 +366,7 @@ class LayerKind(FormulaKind):
 
 
 MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
-# Of attention alone: in a layer they are right, or cannot be told.
+# These are mistakes of attention alone: in a layer they are right, or cannot be told.
 NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 
 
@@ -465,7 +465,7 @@ class ContextKind(FormulaKind):
 class ClassifierKind(Kind):
     """The model of --stub, which is given vectors, positions and cls."""
 
-    gain = 1.6  # with 1, plain layers make words so similar that mistakes have small effects
+    gain = 1.6  # 1 would make words of plain layers so similar that mistakes have small effects
     is_model = True
     variants: tuple[dict[str, Any], ...] = (
         {},

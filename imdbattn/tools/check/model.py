@@ -1,5 +1,4 @@
-"""Rules of models: vectors of tokens -> + positions -> layers -> the mean of the words, or CLS ->
-logits.
+"""Rules of models: vectors -> + positions -> layers -> the mean of the words, or CLS -> logits.
 
 CLASSIFIER are those of the model of --stub, which is given its vectors, positions and cls; MODEL
 are those of models under any name. Shape suffixes: B reviews, T positions, V words of the
@@ -21,7 +20,7 @@ from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_V
 from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 
-SEEDS = range(3)  # of models; a change that has no effect in any of them is taken to have none
+SEEDS = range(3)  # seeds of models; a change without an effect in any of them is taken to have none
 EXACT = 1e-5  # a smaller effect is none
 REVIEW = [[4, 2, 9]]
 TWO = [[4, 2, 9, 1], [3, 8, 1, 6]]
@@ -49,9 +48,7 @@ def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
 def difference(
     part: Part, table: str, result: Tensor, text: str, names: list[Names]
 ) -> Exception | None:
-    """None if the formula gives the result with one of these names. Raises Mistake if a known
-    mistake does.
-    """
+    """None if the formula gives the result with some names. Raises Mistake for a known mistake."""
     bindings = [Binding(lambda one=one: one) for one in names]
     comparison = Comparison(part.name, part.change, TABLES[table], [result], bindings, {text: ()})
     if comparison.is_right():
@@ -107,7 +104,7 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
         if not isinstance(y, Tensor) or y.ndim != 3 or y.shape[:2] != (2, length):
             return None
         last[:] = [y.detach().requires_grad_()]
-        return last[0] * 1  # which may be changed in place
+        return last[0] * 1  # the copy may be changed in place
 
     with nn.modules.module.register_module_forward_hook(keep):
         y_BC = student(net_of(part, **options), *inputs(part, 4, 4))

@@ -16,10 +16,10 @@ from imdbattn.tools.check.sheets import Entry, Way, evaluate, meant, parameters_
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
-# of a model: words, the width of their vectors, and classes
+# The sizes of a model: words, the width of their vectors, and classes
 VOCABULARY, VECTORS, CLASSES = 37, 16, 3
 SIZES = {"1": 1, "D": WIDTH, "E": QUERY_WIDTH, "C": CLASSES, "F": 7}
-SIZES |= {"L": 2, "S": 4, "V": VOCABULARY}  # of a decoder: layers, steps, and words
+SIZES |= {"L": 2, "S": 4, "V": VOCABULARY}  # a decoder's layers, steps and words
 NAMES = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY}
 NAMES |= {"classes": CLASSES, "query_width": QUERY_WIDTH, "key_width": WIDTH}
 
@@ -31,9 +31,7 @@ def vectors_VD() -> Tensor:
 
 
 class Rule(NamedTuple):
-    """test: raises Mistake; returns the sentence if the rule holds, or None for that of its
-    docstring.
-    """
+    """test: raises Mistake, or returns the sentence of a rule that holds; None is its docstring."""
 
     name: str
     test: "Callable[[Part], str | None]"
@@ -47,7 +45,7 @@ class Kind:
     The subclasses are in kinds.py.
     """
 
-    gain = 1.0  # of the random parameters
+    gain = 1.0  # factor on the random parameters
     returns_weights = False  # (result, weights) is a result, too
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
@@ -59,15 +57,14 @@ class Kind:
         self.name = name
         start, _, call = SIGNATURES[name].partition(": ")
         self.is_module = "(" in start
-        self.made_with = re.findall(r"(?<=[( ])(\w+)(?=[,)])", start)  # without options
-        # the names of the arguments with their dimensions, and last the result's: [("mask", ["B",
-        # "T"]), ...]
+        self.made_with = re.findall(r"(?<=[( ])(\w+)(?=[,)])", start)  # options are omitted
+        # Arguments and their dimensions, then the result's: [("mask", ["B", "T"]), ...]
         self.arguments = [
             (argument, re.findall(r"\w", dimensions))
             for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
         ]
         self.returned = dict(self.arguments).get("->", [])
-        # also of arguments that have no dimensions
+        # This includes arguments without dimensions.
         self.given = re.sub(r" \([^)]*\)", "", call.partition(" ->")[0]).split(", ")
 
     def rules(self) -> list[Rule]:
@@ -250,9 +247,7 @@ def class_count(module: nn.Module) -> int:
 
 
 class Settings:
-    """What a class is given as its config: attributes whose names mean what names of arguments
-    mean.
-    """
+    """What a class is given as its config: attributes that mean what equal arguments mean."""
 
     def __init__(self, wanted: dict[str, Any], names: dict[str, Any]) -> None:
         self._wanted, self._names = wanted, names

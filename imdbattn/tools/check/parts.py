@@ -88,9 +88,7 @@ def labels_of(part: Part, page: Sheet) -> list[str]:
 
 
 def blocked(result: Result) -> Result:
-    """Returns what is reported instead of a finding in a part that uses a wrong one, which may be
-    its cause.
-    """
+    """Returns what is reported instead of a finding that a wrong part may have caused."""
     if result["finding"] == "not-written-yet":
         return result
     reason = "Not checked before the part that it uses is corrected."

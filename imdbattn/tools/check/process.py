@@ -54,7 +54,7 @@ def run(
 
     sheet: as for parts.check.
     """
-    from tempfile import TemporaryFile  # which imports random, as students may call a file
+    from tempfile import TemporaryFile  # it imports random; students may have a random.py
 
     outcome, late = Outcome(file), False
     path = os.pathsep.join(
@@ -118,9 +118,7 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
 
 
 def child() -> None:
-    """In the child process: writes messages as lines of JSON to the descriptor that is its first
-    argument.
-    """
+    """Writes messages as lines of JSON to the descriptor in argv, in the child process."""
     import gc
     import warnings
 
@@ -141,7 +139,7 @@ def child() -> None:
     for message in check(file, json.loads(names), sheet or None):
         if "parts" in message:  # the file is imported, and with it other packages
             limit(float(gibibytes))
-            warnings.simplefilter("ignore")  # of what the checks do with it
+            warnings.simplefilter("ignore")  # the checks may cause warnings
         if os.getpid() != owner:  # a fork that the file has made
             break
         os.write(int(descriptor), json.dumps(message).encode() + b"\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 WIDTH = 100
 Result = dict[str, Any]
-Message = dict[str, Any]  # of a check: see parts.check
+Message = dict[str, Any]  # what a check reports: see parts.check
 
 # Checks that may fail in a part that computes the right function of reviews with words.
 SAME_FUNCTION = ("input-unchanged", "registered", "finite", "gradients")
@@ -62,9 +62,7 @@ class Outcome:
                 setattr(self, name, value)
 
     def require(self, parts: Iterable[str]) -> None:
-        """Adds a finding for each of these parts that the file does not have, if it could be
-        imported.
-        """
+        """Adds a finding for each of these parts that the file, if it was imported, does not have."""
         for part in parts if self.parts else ():
             if not self.called(part):
                 sentence = f"{part} is not in the file."
@@ -109,9 +107,7 @@ class Outcome:
 
     @property
     def status(self) -> int:
-        """0 if all checks hold, 1 if not, 2 if none was made or the checker itself raised an
-        exception.
-        """
+        """0 if all checks hold, 1 if not, 2 if none was made or the checker raised an exception."""
         failed = any(result["finding"] == "not-checked" for result in self.results)
         return 1 if not all(self.made) else 2 if failed or not self.made else 0
 
@@ -202,9 +198,7 @@ def as_json(outcomes: list[Outcome]) -> str:
 
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
-    """results.json of Gradescope: one test for each part, without a score if no check of it could
-    be made.
-    """
+    """results.json of Gradescope: one test per part, without a score if it was not checked."""
     (outcome,), tests = outcomes, []
     for part, value in outcome.scored().items():
         parts = {part, *outcome.called(part)}

@@ -30,7 +30,7 @@ def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
     net = net_of(part)
     cases = [(len(n), n[0], inputs(part, *n)) for n in ((3, 3), (3,), (1, 1), (1,))]
-    cases.append((2, 3, [x[1:] for x in inputs(part, 3, 2, 1)]))  # with padding in each review
+    cases.append((2, 3, [x[1:] for x in inputs(part, 3, 2, 1)]))  # each review has padding
     for reviews, positions, given in cases:
         sizes = part.sizes | {"B": reviews, "T": positions, "Q": positions}
         text = f"For {reviews} reviews of {positions} positions, the result"
@@ -83,9 +83,7 @@ def batch(part: Part) -> None:
 
 
 def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
-    """Names of the parameters that receive a gradient other than 0 from the squares of the
-    result.
-    """
+    """Returns the parameters that get a gradient other than 0 from the squares of the result."""
     if (y := call(part, net, *given)).requires_grad:
         student(lambda: y.square().sum().backward())
     return {name for name, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}

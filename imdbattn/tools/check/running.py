@@ -52,7 +52,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
         return None, None, str(error)
     except StudentError as error:
         return False, *finding_of(error.args[0], part.name, part.file, part.entry.signature)
-    except Exception as error:  # of the checker itself
+    except Exception as error:  # the checker itself failed
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
             f" {in_line(error)}."

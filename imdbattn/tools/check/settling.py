@@ -34,7 +34,7 @@ def settle(part: Part) -> Part:
     for rule in (first, rules.repeatable, last):
         if len(left) > 1 and rank == 3:
             ranks = list[int]()
-            while len(ranks) < len(left) and not (rule is last and 3 in ranks):  # one is enough
+            while len(ranks) < len(left) and not (rule is last and 3 in ranks):  # one suffices
                 ranks.append(rank_of(rule, left[len(ranks)]))
             rank = max(ranks)
             left = [one for one, its_rank in zip(left, ranks, strict=False) if its_rank == rank]
@@ -43,9 +43,7 @@ def settle(part: Part) -> Part:
 
 
 def first_named(parts: list[Part]) -> Part:
-    """Returns the first one with the results of a known mistake; if there is none, one that cannot
-    be compared.
-    """
+    """Returns the first with the results of a known mistake, else one that cannot be compared."""
     ranks: list[int] = []
     seen: list[object] = []
     for one in parts:

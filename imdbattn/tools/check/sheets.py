@@ -27,9 +27,7 @@ OWN = [PROJECT, *sorted({file.stem for file in FOLDER.glob("*.yaml")} - {PROJECT
 
 @dataclass
 class Way:
-    """One way to call a part: patterns of the arguments' names, such as "mask|masks", and their
-    expressions.
-    """
+    """One way to call a part: patterns of arguments' names, as "mask|masks", and expressions."""
 
     arguments: dict[str, str]
     says: str = ""  # what is noted if this is the way of the solution
@@ -63,7 +61,7 @@ class Entry:
     signature: str
     is_plain: bool  # made and called as its kind: the sheet does not say how
     make: dict[str, Any] = field(default_factory=dict)
-    method: str = ""  # which is called instead of forward
+    method: str = ""  # the method that is called instead of forward
     sizes: dict[str, Any] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)  # patterns; one argument must match
     unless: list[str] = field(default_factory=list)  # patterns; no argument may match
@@ -224,9 +222,7 @@ def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
 
 
 def exchanges_masks(entry: Entry, thing: Any) -> bool:
-    """Returns whether it is called with lengths instead of the mask of the signature, or the other
-    way round.
-    """
+    """Returns whether it takes lengths instead of the mask of the signature, or vice versa."""
     given = [word for word in ("len", "mask") if word in " ".join(arguments_named(thing))]
     asked = "len" in entry.signature or "mask" in entry.signature
     return asked and len(given) == 1 and given[0] not in entry.signature

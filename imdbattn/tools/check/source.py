@@ -22,7 +22,7 @@ def read(file: str) -> Code:
     try:
         if is_notebook:
             return definitions(file)
-        with tokenize.open(file) as stream:  # as its first lines declare
+        with tokenize.open(file) as stream:  # its first lines declare the encoding
             return [(file, ast.parse(stream.read(), file))]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = "a notebook" if is_notebook and not isinstance(error, SyntaxError) else "Python"
@@ -37,7 +37,7 @@ def definitions(file: str) -> Code:
     cells: Code = []
     for number, cell in enumerate(notebook["cells"], 1):
         source = "".join(cell["source"])
-        # such as %%bash
+        # %%bash, for example, is not Python.
         if cell["cell_type"] == "code" and not re.match(r"%%(?!time|capture)", source):
             # a shell command in several lines
             source = re.sub(r"\\\n", " ", source) if "!" in source else source
@@ -76,7 +76,7 @@ def bound(node: ast.stmt) -> set[str]:
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        # also Part.forward = ...
+        # This includes Part.forward = ...
         targets = [t.value if isinstance(t, ast.Attribute) else t for t in targets]
         return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
     return set()

@@ -1,6 +1,4 @@
-"""The texts of the checker: the parts, their references and known mistakes (mistakes/), and
-findings.txt.
-"""
+"""The texts of the checker: parts, references, known mistakes (mistakes/), and findings.txt."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -63,7 +63,7 @@ def stored(
         biases = [p.detach() for p in own if p.ndim == 1 and p.requires_grad]
         matrices = [p.detach() for p in own if p.ndim == 2]
         is_own = not type(module).__module__.startswith("torch.")
-        if len(biases) > len(matrices) or (is_own and not own_biases):  # those of LayerNorm, too
+        if len(biases) > len(matrices) or (is_own and not own_biases):  # they include LayerNorm's
             biases = []
         for matrix in matrices:
             weight_MD = matrix.mT if is_transposed and is_own else matrix
@@ -75,9 +75,7 @@ def stored(
 
 
 def readings(net: nn.Module) -> Iterator[list[Linear]]:
-    """Lists of the matrices of a module: those of all projections are cut, and those of single
-    heads joined.
-    """
+    """Yields lists of a module's matrices: those of all projections cut, those of heads joined."""
     seen: list[object] = []
     for is_transposed, cut in itertools.product((True, False), (thirds, heads_in_turn)):
         pieces = cut(stored(net, is_transposed))
