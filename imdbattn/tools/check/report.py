@@ -62,7 +62,7 @@ class Outcome:
                 setattr(self, name, value)
 
     def require(self, parts: Iterable[str]) -> None:
-        """Adds a finding for each of these parts that the file, if it was imported, does not have."""
+        """Adds a finding for each of these parts that an imported file does not have."""
         for part in parts if self.parts else ():
             if not self.called(part):
                 sentence = f"{part} is not in the file."
