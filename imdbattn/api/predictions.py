@@ -27,7 +27,7 @@ from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction,
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = 20  # at most so many predictions are printed
+SHOWN = 20  # number of predictions that are printed
 
 
 @dataclass(frozen=True, repr=False)

@@ -58,7 +58,7 @@ def with_class_numbers(
 def names_of_labels(labels: list[str], where: object) -> list[str]:
     """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
-    Raises UserError for one that may mean none, and for so many that they are not labels.
+    Raises UserError for one that may mean none, and for too many to be labels.
     """
     names = {*labels}
     for name in sorted(names):

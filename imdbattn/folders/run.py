@@ -30,7 +30,7 @@ class Run:
     Args:
         place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
-        caller_settings: the settings of this call, whose classes are trusted too.
+        caller_settings: the settings of this call; their classes are trusted, too.
 
     Each attribute raises UserError if its file is damaged, or missing; without their files
     `environment` and `curves` are empty.

@@ -37,7 +37,7 @@ RESULTS = ("pictures", "evaluations", "explanations")
 # A sweep's folder has a line for each job that has ended, a search's folder its settings.
 SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
 RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # keys of every config.yaml
-# A run waits so long for another run in its folder, which may be stopping.
+# A run waits this long for another run in its folder, which may be stopping.
 LOCK_SECONDS = 20.0
 OTHER_RUN_DIR = "choose another hydra.run.dir"
 

@@ -60,7 +60,7 @@ def run_command(
         sys.path.append(PLUGINS)
     register_resolvers()
     print_any_text()
-    # a log whose reader has ended, as after `| head`, prints no traceback
+    # A log prints no traceback if its reader has ended, as after `| head`.
     logging.raiseExceptions = False
     # Hydra then raises its exceptions instead of printing them
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -75,10 +75,10 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
-    # runs the finally clauses
+    # This runs the finally clauses.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     (sweep / SWEEP_LOG).write_text("")
-    # decided once for all jobs, whose processes inherit it
+    # This is decided once for all jobs; their processes inherit it.
     find_data(config)
     tracker_of(config).begin_sweep()
     # Among Hydra's sweepers, only the basic one writes it.

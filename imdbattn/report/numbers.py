@@ -28,7 +28,7 @@ def percent(value: float | None) -> str:
 
 
 def decimal(value: float, digits: int, sign: bool = False) -> str:
-    """Returns a number with so many decimals, and with its sign also if it is positive."""
+    """Returns a number with `digits` decimals; sign: show + before a positive number."""
     # Adding 0.0 turns −0.0 into 0.0.
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 

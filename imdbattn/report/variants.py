@@ -225,7 +225,7 @@ def neighbors(
             same_data = [i for i in equal if not by_index[i].others]
             pairs += [(i, index) for i in (*same_data[:1], first)]
         elif by_index:
-            # that with the fewest other differences, then with the fewest of rungs
+            # The fewest other differences decide, then the fewest of rungs.
             counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_index.items()}
             nearest = min(counts, key=counts.__getitem__)
             of_rungs, others = by_index[nearest]

@@ -32,7 +32,7 @@ def refuse_untrusted(
     """Raises UserError if settings from a run folder name a class that is not trusted.
 
     settings: the content of `file`. trust: packages that the user names in this call.
-    caller_settings: those of this call, whose classes are trusted too.
+    caller_settings: the settings of this call; their classes are trusted, too.
     """
     named = {target for _, target in targets(caller_settings)}
     for key, target, package in untrusted(settings, trust):

@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
     batch: Any
     loss: Tensor  # detached
-    number: int  # number of steps made, with this one
+    number: int  # number of steps made, including this one
     epoch: int  # counted from 0
     lr: float  # learning rate of the first parameter group
 
@@ -143,7 +143,7 @@ class Learner(L.LightningModule):
         self.epoch_sums: list[Tensor] = []
         # The norm of the gradient in each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
-        self.outputs: list[tuple[Tensor, ...]] = []  # those of each batch
+        self.outputs: list[tuple[Tensor, ...]] = []  # the outputs of each batch
         # A tasks.recorded.StepRecorder makes the training steps where they are recorded.
         self.recorder: Any = None
 

@@ -146,7 +146,7 @@ class BatchData(L.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning
-        rate do not depend on `first_epochs`: all epochs have as many batches.
+        rate do not depend on `first_epochs`: all epochs have the same number of batches.
         """
         epoch = self.trainer.current_epoch if self.trainer else 0
         loader = self.train_loader(self.train_options)

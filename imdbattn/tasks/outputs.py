@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 EOS = "<eos>"
-# Only so many reviews on a page have maps of each layer: these take up to a second and 1 MB.
+# Number of reviews on a page that have maps of each layer, up to 1 MB and a second per review
 DETAILED = 5
 
 

@@ -57,7 +57,7 @@ class Predictor(ABC):
         """Returns a result for each text. first: number of the first text."""
 
     def warning(self, texts: int, unread: Sequence[str]) -> str:
-        """Returns a line on what could not be read in so many texts, see `Prediction.unread`."""
+        """Returns a line on what could not be read in `texts` texts, see `Prediction.unread`."""
         return f"not read in {texts} texts: {', '.join(unread)}"
 
     @property

@@ -26,7 +26,7 @@ from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
 
-MOST_SHAPES = 64  # at most so many recordings, because each has static tensors
+MOST_SHAPES = 64  # limit on recordings, because each has static tensors
 # The largest difference between a recorded and an eager step, relative to the eager one. The
 # kernels are the same; a frozen number makes a difference of about 1.
 ROUNDING = 0.01

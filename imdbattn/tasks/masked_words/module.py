@@ -110,8 +110,8 @@ class MaskedWordModule(Learner):
         most: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
-        of its review, and True. With `most`, it returns as many positions; those that are not
-        masked have a loss of 0 and False.
+        of its review, and True. With `most`, it returns `most` positions; those that are not masked
+        have a loss of 0 and False.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
         places_M, is_masked_M = places_of(masked_BT, most)
