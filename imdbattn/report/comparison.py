@@ -404,7 +404,7 @@ def disagreements(
     labels: names of the classes; empty for an encoder-decoder: its label is the reference.
     """
     first = scored[0].seeds[0]
-    means = []  # of each variant, the probability of the label (N,)
+    means = []  # each variant's probability of the label (N,)
     for each in scored:
         means.append(np.mean([seed.true_N for seed in each.seeds], axis=0))
     true_NV = np.stack(means, axis=1)

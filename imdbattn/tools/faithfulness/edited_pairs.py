@@ -13,7 +13,7 @@ from typing import NamedTuple
 from imdbattn.data.user_files.tables import SUFFIXES, read_columns, suffix_of
 from imdbattn.errors import UserError
 
-PAIR_COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # of the published tables
+PAIR_COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # in the published tables
 
 
 class EditedPair(NamedTuple):
