@@ -43,8 +43,8 @@ from imdbattn.nn import fast
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import TrainingSettings
+from imdbattn.tasks.data_module import GPU_CHUNK, BatchData
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import GPU_CHUNK, BatchData
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import task_of

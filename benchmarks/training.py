@@ -22,8 +22,8 @@ from imdbattn.data.ragged import Ragged, as_tensor, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import TrainingSettings
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import task_of

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from imdbattn.nn import fast
 from imdbattn.runs import trainer
-from imdbattn.tasks import loaders, recorded
+from imdbattn.tasks import data_module, recorded
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
 
@@ -81,6 +81,6 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     backend = Tapes()
     monkeypatch.setattr(recorded, "CudaGraphs", lambda device: backend)
     monkeypatch.setattr(trainer, "RECORDED_ON", (CPUAccelerator,))
-    monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
+    monkeypatch.setattr(data_module, "on_gpu", lambda batches: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

@@ -18,7 +18,7 @@ class Plan(NamedTuple):
     items_B: np.ndarray  # int64 indices of its items in their split
 
 
-def fill(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
+def split_by_budget(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> list[np.ndarray]:
     """Splits `order` into batches of at most `budget` tokens with padding, or of a single item."""
     batches, start, longest = [], 0, 0
     for end, length in enumerate(np.maximum(lengths_N[order], 1).tolist()):
@@ -49,9 +49,8 @@ class TrainPlans:
         lengths_N: positions that each item takes in a batch.
         budget: padded tokens in one batch, over all processes together.
         pool: items that are shuffled and sorted together; larger pools pad less and mix less. None
-            is all items, for lengths with few different values: then all batches have one of few
-            shapes, except one with the rest, and the order of the shapes depends on the epoch
-            alone, so that runs with other seeds have the same.
+            sorts all items together, for lengths with few different values: batches then have few
+            shapes, in an order that depends on the epoch only.
         done: returns how many batches of the starting epoch to skip, because a resumed run has
             trained on them.
         count: number of batches, each of about the same size, instead of what the budget gives.
@@ -90,7 +89,7 @@ class TrainPlans:
         # batched with shorter ones.
         ascending = 1 if self.pool else -1
         order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
-        return fill(order, self.lengths_N, self.budget)
+        return split_by_budget(order, self.lengths_N, self.budget)
 
     def set_epoch(self, epoch: int) -> None:
         """Lightning calls this before each epoch."""
@@ -121,7 +120,7 @@ class TrainPlans:
             p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)]
             for i, p in enumerate(pools)
         ]
-        batches = fill(np.concatenate(pools), self.lengths_N, self.budget)
+        batches = split_by_budget(np.concatenate(pools), self.lengths_N, self.budget)
         # The slack is too small (never observed); the whole set sorted always fits.
         if len(batches) > self.count:
             batches = self._by_length(order)
@@ -136,7 +135,7 @@ class EvalPlans:
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
-        batches = fill(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
+        batches = split_by_budget(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
         if len(batches) < ranks:
             batches = halve_to(batches, ranks)
         self.batches = batches[rank::ranks] or [np.array([], dtype=int)]

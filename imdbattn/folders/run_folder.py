@@ -128,7 +128,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def refuse_finished(folder: Path) -> None:
-    """Raises UserError for the folder of a finished run, which is never written again."""
+    """Raises UserError for the folder of a finished run, which a new run never replaces."""
     if finished(folder):
         raise UserError(
             f"{os.path.relpath(folder)} contains a finished run, which is not replaced:"
@@ -145,7 +145,7 @@ def begin_folder(
     """Removes the files of an unfinished run, except those of the training that is resumed, and
     writes the settings and the environment.
 
-    A finished run, which is only scored on test, keeps its files until equal ones replace them.
+    A finished run, which is only scored on test, keeps its files until they are written again.
     """
     remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
     if not finished(folder):

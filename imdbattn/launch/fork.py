@@ -1,4 +1,4 @@
-"""The processes in which the runs of a sweep or a search train.
+"""Starts, stops and waits for the processes in which the jobs of a sweep or a search train.
 
 They are forks of a process that has imported everything. That process must neither have computed
 with torch, because a fork has no threads but the one that calls, nor have used CUDA.

@@ -17,7 +17,7 @@ from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
-from imdbattn.tasks.per_class import is_uneven
+from imdbattn.tasks.metrics import is_uneven
 from imdbattn.tasks.task import validate
 
 log = logging.getLogger(__name__)

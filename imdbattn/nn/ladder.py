@@ -27,7 +27,7 @@ class Mask(NamedTuple):
     """
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>; any on padding
+    positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>, 0 on padding
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "Mask":
@@ -86,8 +86,7 @@ class SelfAttention(nn.Module):
     """f(x) = softmax(Q K^T / sqrt(d)) V with Q = x W_q, K = x W_k, V = x W_v.
 
     Vaswani et al. 2017, section 3.2.2. Their output projection W_O is omitted: with one head, it is
-    a part of W_v (several:
-    nn/beyond/attention).
+    a part of W_v; for several heads see nn/beyond/attention.
     heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called
     with the heads.
     """
@@ -186,7 +185,7 @@ class Sinusoidal(nn.Module):
 
 class Learned(nn.Module):
     """x + a learned vector for each of `length` positions, initialized from N(0, std^2) (Gehring et
-    al. 2017, section 3.1).
+    al. 2017, section 3.1). A longer review raises IndexError.
     """
 
     def __init__(self, width: int, length: int, std: float = 0.2):

@@ -65,7 +65,7 @@ class Attended(NamedTuple):
     key_count_B: Tensor  # int64, number of keys
 
     @classmethod
-    def to_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
+    def of_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
         """Returns the attention of words to words, or of a single query to them. lengths_B: words
         of each review. size: T, words and padding; further keys, such as <cls>, come first.
         """

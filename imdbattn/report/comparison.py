@@ -42,7 +42,7 @@ from imdbattn.report.settings import CompareSettings
 from imdbattn.report.variants import Variant, neighbors, shared_overrides, variants
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
-from imdbattn.tasks.per_class import confusion, is_uneven, macro_f1, short_name
+from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 
 # Settings that a report states if they are equal
 SHARED_SETTINGS = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))

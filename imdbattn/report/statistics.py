@@ -19,7 +19,7 @@ from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
-from imdbattn.tasks.per_class import Metric
+from imdbattn.tasks.metrics import Metric
 
 LEVEL = 0.95  # level of the intervals
 ALPHA = 0.05  # level of the tests

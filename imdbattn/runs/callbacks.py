@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import head_name
+from imdbattn.tasks.data_module import BatchData, on_gpu
 from imdbattn.tasks.learner import Learner, Step, from_all
-from imdbattn.tasks.loaders import BatchData, on_gpu
 
 log = logging.getLogger(__name__)
 BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"

@@ -11,8 +11,8 @@ from imdbattn.runs.fit import check_complete, run_facts, score, score_facts, wri
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, overlay
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
 

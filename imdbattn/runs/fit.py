@@ -31,9 +31,9 @@ from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, qui
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import TrainingSettings
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.loaders import BatchData
-from imdbattn.tasks.per_class import short_name
+from imdbattn.tasks.metrics import short_name
 from imdbattn.tasks.task import Task, task_of
 from imdbattn.tracking.loggers import Tracker
 
@@ -83,13 +83,13 @@ def fit_locked(
 
     inputs = {"vectors": module.hparams.get("vectors"), "tokenizer": corpus.facts.get("tokenizer")}
     fingerprints = {**corpus.fingerprints, **inputs}
-    losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
+    loss_monitor, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     beginning = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
-    saving = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)
+    saving = ResumeCheckpoint(folder, fingerprints, loss_monitor, settings.save_minutes, signals)
     best = best_checkpoint(settings, saved.parent)
-    # Lightning calls them in this order, except `best`, which is last. So a state is saved before
-    # anything else happens in a step.
-    callbacks = [beginning, saving, losses, throughput, best]
+    # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
+    # before anything else happens in a step.
+    callbacks = [beginning, saving, loss_monitor, throughput, best]
     callbacks += other_callbacks(settings, best, tracker)
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)

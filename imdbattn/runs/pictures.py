@@ -13,8 +13,8 @@ from imdbattn.report.run_figures import (
     write_position_figures,
 )
 from imdbattn.runs.callbacks import fixed_batches, measure
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
-from imdbattn.tasks.loaders import BatchData
 
 
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:

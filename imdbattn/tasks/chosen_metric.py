@@ -7,7 +7,7 @@ import numpy as np
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import import_object
-from imdbattn.tasks.per_class import Metric, confusion, macro_f1, short_name
+from imdbattn.tasks.metrics import Metric, confusion, macro_f1, short_name
 
 # metrics.json has other values of a split with these names.
 TAKEN = (

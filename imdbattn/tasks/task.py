@@ -16,8 +16,8 @@ from imdbattn.settings.schema import TrainingSettings, validate_as
 if TYPE_CHECKING:
     from imdbattn.data.splits import Source
     from imdbattn.folders.run import Run
+    from imdbattn.tasks.data_module import BatchData
     from imdbattn.tasks.learner import Learner
-    from imdbattn.tasks.loaders import BatchData
     from imdbattn.tasks.predictor import Predictor
 
 
@@ -30,7 +30,7 @@ class Task:
     Attributes:
         name: the task's name in messages.
         settings: the class of the settings, a subclass of settings.schema.TrainingSettings.
-        data: the LightningDataModule, a subclass of tasks.loaders.BatchData.
+        data: the LightningDataModule, a subclass of tasks.data_module.BatchData.
         module: the LightningModule, a subclass of tasks.learner.Learner.
         predictor: a subclass of tasks.predictor.Predictor that applies the trained network to new
             texts without Lightning; None if the network is not applied to texts.
@@ -65,8 +65,8 @@ class Task:
 
     @classmethod
     def find_source(cls, data: Any) -> Source | None:
-        """Returns the source that `data` settings name, also for all processes that this one starts
-        from now on; None if its content is not known before it is read.
+        """Finds the source that `data` settings name, and decides here what `auto` is for this
+        process and those that it starts; None if its content is not known before it is read.
 
         Raises an exception for data that cannot be found, before the first of many jobs.
         """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from imdbattn.data.splits import Split, Texts, cut_reviews
 from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
 from imdbattn.runs.evaluate import evaluate_run
-from imdbattn.tasks.per_class import confusion, details
+from imdbattn.tasks.metrics import confusion, details
 from tests.commands import label_texts
 
 TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, signature_of_rules
+from imdbattn.settings.schema import TokenizerName
 from tests.texts import WORDS, any_text, nasty_text, split, tokenizer
 
 PIPELINES = [name for name in RULES if name != "torchtext"]
+
+
+def test_a_tokenizer_that_the_settings_allow_has_rules():
+    assert RULES.keys() == {*get_args(TokenizerName)}
 
 
 def basic_english(text: str) -> list[str]:

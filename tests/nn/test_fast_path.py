@@ -14,7 +14,7 @@ from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
-from imdbattn.tasks import loaders
+from imdbattn.tasks import data_module
 from tests.marks import slow_except
 from tests.models import BEYOND, RUNGS
 from tests.nets import WIDTH, WORDS, learner, net
@@ -154,15 +154,15 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
 ):
     words = [*small, "model=residual_pe", "model.net.layers=1", "data.word_dropout=0.3"]
     words += ["trainer.max_epochs=2", "data.batch_tokens=100"]
-    fit(settings(*words, f"data.max_padded_lengths={loaders.GPU_LENGTHS}"), tmp_path / "cpu")
+    fit(settings(*words, f"data.max_padded_lengths={data_module.GPU_LENGTHS}"), tmp_path / "cpu")
     together = []
     make = BatchMaker.make
     monkeypatch.setattr(
         BatchMaker, "make", lambda self, plans: together.append(len(plans)) or make(self, plans)
     )
-    monkeypatch.setattr(loaders, "on_gpu", lambda batches: True)
+    monkeypatch.setattr(data_module, "on_gpu", lambda batches: True)
     fit(settings(*words), tmp_path / "as on a gpu")
-    assert max(together) == loaders.GPU_CHUNK
+    assert max(together) == data_module.GPU_CHUNK
     one, other = (saved(tmp_path / name)["state_dict"] for name in ("cpu", "as on a gpu"))
     assert all(weight.equal(other[name]) for name, weight in one.items())
 

@@ -15,7 +15,7 @@ import torch
 from imdbattn.data.ragged import BatchMaker
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.loaders import GPU_CHUNK, GPU_LENGTHS
+from imdbattn.tasks.data_module import GPU_CHUNK, GPU_LENGTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.module import ReviewClassifier

@@ -19,8 +19,8 @@ from imdbattn.io.files import write_table
 from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, sequence_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import Task

@@ -27,7 +27,7 @@ from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.tasks.task import validate
 from imdbattn.tasks.reviews.module import ReviewClassifier
 import lightning as L
-from imdbattn.tasks.loaders import Loader
+from imdbattn.tasks.data_module import Loader
 
 class Parrot(torch.nn.Module):
     "Says of a review how long it is."

@@ -183,9 +183,9 @@ class Convolution(nn.Module):
 
     def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
         words_BTD = x_BTD * mask.mask_BT[..., None]
-        #         The words are images of one row with D channels last, the order of x_BTD in
-        # memory. A convolution of x_BDT copies its input, its output and their gradients, and takes
-        # twice as long.
+        # The words are images of one row with D channels last, the order of x_BTD in memory. A
+        # convolution of x_BDT copies its input, its output and their gradients, and takes twice as
+        # long.
         x_BD1T = words_BTD.transpose(1, 2).unsqueeze(2)
         weight = self.conv.weight.unsqueeze(2)
         y_BD1T = F.conv2d(x_BD1T, weight, self.conv.bias, padding=(0, self.kernel // 2))

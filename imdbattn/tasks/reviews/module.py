@@ -22,15 +22,15 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, link_or_copy
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
+from imdbattn.tasks.data_module import BatchData, default_budget
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.loaders import BatchData, default_budget
+from imdbattn.tasks.metrics import Metric, confusion, details, short_name
 from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
     tuned_ids,
 )
-from imdbattn.tasks.per_class import Metric, confusion, details, short_name
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class ReviewClassifier(Learner):
 
         run = Run(checkpoint_path, trust)
         predictor: Any = predictor_of(settings_of(run), run.checkpoint)
-        return cls(predictor.net, predictor.settings, predictor.metadata).to(map_location)
+        return cls(predictor.net, predictor.settings, predictor.metadata).to(map_location).eval()
 
     def forward(self, batch: Batch) -> Tensor:
         return self.net(batch)
@@ -260,7 +260,7 @@ class ReviewClassifier(Learner):
             logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {
-            name: Attended.to_words(weights[0], batch.lengths_B, size)
+            name: Attended.of_words(weights[0], batch.lengths_B, size)
             for name, weights in shown.items()
             if weights and weights[0].ndim == 4  # a custom part may return another shape
         }

@@ -18,8 +18,8 @@ from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import SavedNet, write_table
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
+from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.loaders import BatchData
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.seq2seq.predictor import (
     Seq2SeqPredictor,

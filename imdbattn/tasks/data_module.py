@@ -180,7 +180,7 @@ class BatchData(L.LightningDataModule):
 
 def default_budget(tokens: int) -> int:
     """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
-    that gives 400 batches per epoch.
+    that gives at least 400 batches per epoch.
 
     A small training set gives fewer batches of 512.
 
