@@ -11,6 +11,7 @@ import torch
 
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewScores, class_weights
@@ -133,13 +134,15 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     labels, probabilities = np.array(table["label"]), np.array(table["probabilities"])
     function = metric_of(name, "choose_by")
     assert metrics[f"test_{short}"] == pytest.approx(function(labels, probabilities), abs=1e-6)
+    again = settings(f"run={tmp_path / 'run'}", "trust=own_metric", config="evaluate")
+    assert evaluate_run(again)[short] == metrics[f"test_{short}"]
 
 
 def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, own_module, tmp_path):
     """Early stopping would otherwise end the training after an epoch without a word."""
     own_module("no_number", "def rank(labels, probabilities):\n    return float('nan')\n")
     words = ["model=mean", "trainer.max_epochs=2", "choose_by=no_number.rank"]
-    with pytest.raises(UserError, match="choose_by: rank is nan for 24 texts"):
+    with pytest.raises(UserError, match="choose_by: rank is NaN or infinite for 24 texts"):
         fit(settings(*small, *words), tmp_path / "run")
 
 

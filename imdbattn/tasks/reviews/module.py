@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -84,9 +85,8 @@ class ReviewData(BatchData):
         import pyarrow.parquet as pq
 
         at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
-        text: str = pq.read_table(self.corpus.texts_file(split), columns=["text"])["text"][
-            at
-        ].as_py()
+        texts = pq.read_table(self.corpus.texts_file(split), columns=["text"])["text"]
+        text: str = texts[at].as_py()
         return text
 
 
@@ -101,7 +101,9 @@ class ReviewScores(SplitScores):
     metric_name: str = ""
 
     def values(self) -> dict[str, float]:
-        """Returns accuracy, cross-entropy in nats and the metric, for the log and metrics.json."""
+        """Returns accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
+        the log and metrics.json.
+        """
         right_N = self.logits_NC.argmax(1) == self.labels_N
         values = {
             "accuracy": right_N.double().mean().item(),
@@ -110,12 +112,8 @@ class ReviewScores(SplitScores):
         if self.metric is not None:
             probabilities_NC = self.logits_NC.double().softmax(1).numpy()
             value = float(self.metric(self.labels_N.numpy(), probabilities_NC))
-            if not math.isfinite(value):
-                raise UserError(
-                    f"choose_by: {self.metric_name} is {value} for {len(self.labels_N)} texts,"
-                    " so it cannot select an epoch"
-                )
-            values[self.metric_name] = value
+            if math.isfinite(value):
+                values[self.metric_name] = value
         return values
 
     def details(self) -> dict[str, object]:
@@ -152,7 +150,6 @@ class ReviewClassifier(Learner):
     targets_NC: Tensor | None
     weights_C: Tensor | None
     curves = ("training, words dropped", "validation")
-    metric: Metric | None = None  # see ReviewScores
 
     def __init__(
         self,
@@ -195,7 +192,6 @@ class ReviewClassifier(Learner):
             targets_NC=corpus.targets_NC,
             weights_C=class_weights(settings.class_weights, corpus),
         )
-        module.metric = chosen_metric(settings)
         if settings.attention_entropy and not attention_parts(net):
             raise UserError(
                 f"attention_entropy={settings.attention_entropy}: model={settings.model.name} has"
@@ -283,6 +279,21 @@ class ReviewClassifier(Learner):
         name = short_name(self.settings.choose_by)
         items_N, labels_N, lengths_N, logits_NC = outputs
         return ReviewScores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
+
+    @cached_property
+    def metric(self) -> Metric | None:
+        """Returns the metric of `choose_by`, unless that is accuracy or loss."""
+        return chosen_metric(self.settings)
+
+    def finish_evaluation(self, name: str) -> None:
+        """Raises UserError if the metric of `choose_by` is NaN or infinite on validation."""
+        super().finish_evaluation(name)
+        metric = short_name(self.settings.choose_by)
+        if name == "val" and metric not in self.score_values:
+            raise UserError(
+                f"choose_by: {metric} is NaN or infinite for {self.scores.count} texts, so it"
+                " cannot select an epoch"
+            )
 
 
 def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
