@@ -1,13 +1,14 @@
 """Attention layers and related modules, which depend only on torch (docs/own_parts.md).
 
-Sequences are (B, T, D). Modules are called with (x_BTD, mask), a `Mask`. `Mask.of` makes one from a
-bool mask that is True on words, such as sequence_mask(lengths_B, T). F.scaled_dot_product_attention
-has the same convention, the key_padding_mask of nn.MultiheadAttention the opposite one.
+Sequences are (B, T, D). Modules are called with (x_BTD, words), where words are `WordPositions`.
+`WordPositions.of` makes them from a bool mask that is True on words, such as
+sequence_mask(lengths_B, T). F.scaled_dot_product_attention has the same convention, the
+key_padding_mask of nn.MultiheadAttention the opposite one.
 
 >>> import torch
->>> from imdbattn.nn import Mask, SelfAttention, sequence_mask
->>> mask = Mask.of(sequence_mask(torch.tensor([9, 4]), 9))  # sequences of 9 and of 4 words
->>> SelfAttention(64, heads=4)(torch.randn(2, 9, 64), mask).shape
+>>> from imdbattn.nn import SelfAttention, WordPositions, sequence_mask
+>>> words = WordPositions.of(sequence_mask(torch.tensor([9, 4]), 9))  # two sequences
+>>> SelfAttention(64, heads=4)(torch.randn(2, 9, 64), words).shape
 torch.Size([2, 9, 64])
 """
 
@@ -20,7 +21,6 @@ from imdbattn.nn.ladder import (
     Embedding,
     Learned,
     LearnedQueryPooling,
-    Mask,
     MeanPooling,
     NoPositions,
     PlainLayer,
@@ -29,6 +29,7 @@ from imdbattn.nn.ladder import (
     SelfAttention,
     Sinusoidal,
     TextQueryPooling,
+    WordPositions,
     sinusoids,
 )
 from imdbattn.nn.scores import (

@@ -21,17 +21,17 @@ Make = Callable[[int], nn.Module]  # makes a part of width D, or distances of H 
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
-class Mask(NamedTuple):
+class WordPositions(NamedTuple):
     """Which vectors of x_BTD are words, and their positions in the review. Layers, positions and
-    poolings receive it.
+    poolings receive them.
     """
 
     mask_BT: Tensor  # bool, False on padding
     positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>, 0 on padding
 
     @classmethod
-    def of(cls, mask_BT: Tensor) -> "Mask":
-        """Returns the Mask of these words, whose positions are 0, 1, 2 and so on."""
+    def of(cls, mask_BT: Tensor) -> "WordPositions":
+        """Returns the positions 0, 1, 2 and so on of the words of a mask."""
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
     @property
@@ -106,13 +106,13 @@ class SelfAttention(nn.Module):
         self.attention = Attention(score(width // heads, width // heads))
         self.distances = distances(heads) if distances else None
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, mask)
-        extra = None if self.distances is None else self.distances(mask.positions_BT)
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, mask.over_keys_B11T, extra)
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, words)
+        extra = None if self.distances is None else self.distances(words.positions_BT)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, words.over_keys_B11T, extra)
         return y_BHTd.transpose(1, 2).flatten(2)
 
-    def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
+    def project(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, ...]:
         """Returns the queries, keys and values of all heads, (B, H, T, d)."""
         projected = self.query(x_BTD), self.key(x_BTD), self.value(x_BTD)
         return tuple(y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y_BTD in projected)
@@ -129,8 +129,8 @@ class PlainLayer(nn.Module):
         self.f = self.attention_class(width, **settings)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return self.g(self.f(x_BTD, mask))
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return self.g(self.f(x_BTD, words))
 
 
 class ResidualLayer(PlainLayer):
@@ -144,14 +144,14 @@ class ResidualLayer(PlainLayer):
         super().__init__(width, **settings)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return self.g(x_BTD + self.f(self.norm(x_BTD), mask))
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return self.g(x_BTD + self.f(self.norm(x_BTD), words))
 
 
 class NoPositions(nn.Identity):
     """Returns x unchanged: a bag-of-words model."""
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:  # type: ignore[override]
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:  # type: ignore[override]
         return x_BTD
 
 
@@ -179,8 +179,8 @@ class Sinusoidal(nn.Module):
         self.scale = scale
         self.register_buffer("pe_TD", scale * sinusoids(length, width), persistent=False)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return x_BTD + self.pe_TD[mask.positions_BT.clamp(max=len(self.pe_TD) - 1)]
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return x_BTD + self.pe_TD[words.positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
 class Learned(nn.Module):
@@ -193,8 +193,8 @@ class Learned(nn.Module):
         self.table = nn.Embedding(length, width)
         nn.init.normal_(self.table.weight, std=std)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return x_BTD + self.table(mask.positions_BT)
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return x_BTD + self.table(words.positions_BT)
 
 
 class Pooling(nn.Module):
@@ -205,14 +205,14 @@ class Pooling(nn.Module):
     def __init__(self, width: int):
         super().__init__()
 
-    def prepend(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, Mask]:
+    def prepend(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, WordPositions]:
         """Returns the input of the layers: the words, after any vectors that the pooling adds."""
-        return x_BTD, mask
+        return x_BTD, words
 
 
-def equal_weights(x_BTD: Tensor, mask: Mask) -> Tensor:
+def equal_weights(x_BTD: Tensor, words: WordPositions) -> Tensor:
     """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
-    mask_B11T = mask.over_keys_B11T
+    mask_B11T = words.over_keys_B11T
     return masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T)
 
 
@@ -221,11 +221,11 @@ class MeanPooling(Pooling):
 
     has_query = False
 
-    def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return equal_weights(x_BTD, mask)
+    def attention_weights(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return equal_weights(x_BTD, words)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return (self.attention_weights(x_BTD, mask)[:, 0] @ x_BTD).squeeze(1)
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return (self.attention_weights(x_BTD, words)[:, 0] @ x_BTD).squeeze(1)
 
 
 class ClsPooling(Pooling):
@@ -237,17 +237,17 @@ class ClsPooling(Pooling):
         super().__init__(width)
         self.cls_D = nn.Parameter(torch.randn(width))
 
-    def prepend(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, Mask]:
+    def prepend(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, WordPositions]:
         cls_B1D = self.cls_D.expand(x_BTD.shape[0], 1, -1).to(x_BTD.dtype)
-        mask_BT = F.pad(mask.mask_BT, (1, 0), value=True)
-        positions_BT = F.pad(mask.positions_BT, (1, 0), value=-1)
-        return torch.cat([cls_B1D, x_BTD], 1), Mask(mask_BT, positions_BT)
+        mask_BT = F.pad(words.mask_BT, (1, 0), value=True)
+        positions_BT = F.pad(words.positions_BT, (1, 0), value=-1)
+        return torch.cat([cls_B1D, x_BTD], 1), WordPositions(mask_BT, positions_BT)
 
-    def attention_weights(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def attention_weights(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         # All the weight is on <cls>.
         return torch.eye(1, x_BTD.shape[1]).to(x_BTD).expand(x_BTD.shape[0], 1, 1, -1)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         return x_BTD[:, 0]
 
 
@@ -259,10 +259,10 @@ class LearnedQueryPooling(Pooling):
         self.query_D = nn.Parameter(torch.zeros(width))  # equal weights at first
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         x_B1TD = x_BTD[:, None]  # one head
-        return self.attention(query_B11D, x_B1TD, x_B1TD, mask.over_keys_B11T)[:, 0, 0]
+        return self.attention(query_B11D, x_B1TD, x_B1TD, words.over_keys_B11T)[:, 0, 0]
 
 
 class TextQueryPooling(Pooling):
@@ -273,11 +273,11 @@ class TextQueryPooling(Pooling):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         x_B1TD = x_BTD[:, None]  # one head
-        query_B11D = self.query(equal_weights(x_BTD, mask) @ x_B1TD)
+        query_B11D = self.query(equal_weights(x_BTD, words) @ x_B1TD)
         k_B1TD, v_B1TD = self.key(x_B1TD), self.value(x_B1TD)
-        return self.attention(query_B11D, k_B1TD, v_B1TD, mask.over_keys_B11T)[:, 0, 0]
+        return self.attention(query_B11D, k_B1TD, v_B1TD, words.over_keys_B11T)[:, 0, 0]
 
 
 # The name of the last layer of a network. Muon, which trains the matrices of hidden layers, leaves
@@ -322,21 +322,22 @@ class Classifier(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         """Returns the logits (B, C). batch: a data.ragged.Batch, and what `context` needs."""
-        x_BTD, mask = self.encode(self.embedding(batch.tokens_BT), batch)
-        return self.head(self.dropout(self.pooling(x_BTD, mask)))
+        x_BTD, words = self.encode(self.embedding(batch.tokens_BT), batch)
+        return self.head(self.dropout(self.pooling(x_BTD, words)))
 
-    def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, Mask]:
+    def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, WordPositions]:
         """Embedded words (B, T, E) -> the input of the pooling."""
         # An empty review is treated as one <pad>, a zero vector: its output is finite and
         # independent of padding.
-        mask = Mask(sequence_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1]), batch.positions_BT)
+        mask_BT = sequence_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1])
+        words = WordPositions(mask_BT, batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:
-            x_BTD = self.context(x_BTD, mask, batch)
-        x_BTD, mask = self.pooling.prepend(self.positions(x_BTD, mask), mask)
+            x_BTD = self.context(x_BTD, words, batch)
+        x_BTD, words = self.pooling.prepend(self.positions(x_BTD, words), words)
         for layer in self.layers:
-            x_BTD = layer(x_BTD, mask)
-        return x_BTD, mask
+            x_BTD = layer(x_BTD, words)
+        return x_BTD, words
 
 
 # --- vectors of words, frozen or with a learned offset --------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
-from imdbattn.nn.ladder import Attention, Mask, SelfAttention
+from imdbattn.nn.ladder import Attention, SelfAttention, WordPositions
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, sequence_mask
 from imdbattn.nn.watch import rollout, watch
 
@@ -90,7 +90,7 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
     x, mask = torch.randn(3, 6, 8), sequence_mask(torch.tensor([6, 3, 1]), 6)
     expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
     with watch(ours) as weights:
-        torch.testing.assert_close(ours(x, Mask.of(mask)), expected)
+        torch.testing.assert_close(ours(x, WordPositions.of(mask)), expected)
     torch.testing.assert_close(weights[0], expected_weights)
 
 
@@ -103,19 +103,21 @@ def test_projected_attention_equals_multihead_attention_and_folds_into_the_next_
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
     theirs.out_proj.load_state_dict(output.state_dict())
     x, mask = torch.randn(3, 6, 10), sequence_mask(torch.tensor([6, 3, 1]), 6)
-    torch.testing.assert_close(ours(x, Mask.of(mask)), theirs(x, x, x, key_padding_mask=~mask)[0])
+    torch.testing.assert_close(
+        ours(x, WordPositions.of(mask)), theirs(x, x, x, key_padding_mask=~mask)[0]
+    )
     plain, following = SelfAttention(10, heads=5), nn.Linear(10, 10)
     plain.load_state_dict(ours.state_dict(), strict=False)
     folded, bias = following.weight @ output.weight, following.weight @ output.bias + following.bias
-    expected = plain(x, Mask.of(mask)) @ folded.T + bias
-    torch.testing.assert_close(following(ours(x, Mask.of(mask))), expected)
+    expected = plain(x, WordPositions.of(mask)) @ folded.T + bias
+    torch.testing.assert_close(following(ours(x, WordPositions.of(mask))), expected)
 
 
 def test_each_label_reads_with_its_own_query():
     torch.manual_seed(0)
     pooling, head = LabelQueryPooling(4, classes=3), LabelHead(4, 3)
     nn.init.normal_(pooling.query_CD)
-    x, mask = torch.randn(2, 5, 4), Mask.of(sequence_mask(torch.tensor([5, 2]), 5))
+    x, mask = torch.randn(2, 5, 4), WordPositions.of(sequence_mask(torch.tensor([5, 2]), 5))
     with watch(pooling) as weights:
         logits = head(pooling(x, mask))
     for row, length in enumerate((5, 2)):

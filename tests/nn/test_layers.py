@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from imdbattn.nn.beyond.context import Convolution
-from imdbattn.nn.ladder import Mask, PlainLayer, ResidualLayer
+from imdbattn.nn.ladder import PlainLayer, ResidualLayer, WordPositions
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.nn.watch import watch
 from tests.nets import batch, net
 
 MASK = sequence_mask(torch.tensor([5, 2]), 5)
-TWO = Mask(MASK, torch.arange(5).expand(2, -1))  # reviews of five and of two words
+TWO = WordPositions(MASK, torch.arange(5).expand(2, -1))  # reviews of five and of two words
 
 
 def g(layer, x):

@@ -82,9 +82,9 @@ def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
         module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
         mask_BT = sequence_mask(torch.tensor(lengths), LENGTH)
         mask_BT = mask_BT.flip(1) if left else mask_BT
-        together = module(x_BTD, nn.Mask.of(mask_BT))
+        together = module(x_BTD, nn.WordPositions.of(mask_BT))
         for x_TD, mask_T, found in zip(x_BTD, mask_BT, together, strict=True):
-            (alone,) = module(x_TD[mask_T][None], nn.Mask.of(mask_T[mask_T][None]))
+            (alone,) = module(x_TD[mask_T][None], nn.WordPositions.of(mask_T[mask_T][None]))
             torch.testing.assert_close(found[mask_T] if len(found) == LENGTH else found, alone)
 
     holds()
@@ -115,5 +115,5 @@ def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
         part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value)
     )
     expected = (((q @ k.transpose(2, 3)) ** 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
-    everywhere = nn.Mask.of(torch.ones(2, LENGTH, dtype=torch.bool))
+    everywhere = nn.WordPositions.of(torch.ones(2, LENGTH, dtype=torch.bool))
     torch.testing.assert_close(f(x_BTD, everywhere), expected)

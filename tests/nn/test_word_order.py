@@ -7,7 +7,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from imdbattn.nn.beyond.attention import ClippedDistances, Distances, RotaryAttention
-from imdbattn.nn.ladder import Mask, SelfAttention, sinusoids
+from imdbattn.nn.ladder import SelfAttention, WordPositions, sinusoids
 from tests.models import BEYOND, RUNGS
 from tests.nets import WORDS, batch, net
 
@@ -112,11 +112,12 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
     x_BTD = torch.randn(2, 5, width, dtype=torch.float64)
     at, size = torch.tensor([[-1, 0, 1, 7, 30], [0, 2, 3, 4, 5]]), width // heads
     near, far = (
-        f.project(x_BTD, Mask(torch.ones(2, 5).bool(), at + shift))[:2] for shift in (0, further)
+        f.project(x_BTD, WordPositions(torch.ones(2, 5).bool(), at + shift))[:2]
+        for shift in (0, further)
     )
     products = [q_BHTd @ k_BHTd.transpose(2, 3) for q_BHTd, k_BHTd in (near, far)]
     torch.testing.assert_close(*products, atol=1e-3, rtol=0)  # angles are float32
-    plain_BHTd = SelfAttention.project(f, x_BTD, Mask.of(torch.ones(2, 5).bool()))[0]
+    plain_BHTd = SelfAttention.project(f, x_BTD, WordPositions.of(torch.ones(2, 5).bool()))[0]
     for m in range(size // 2):
         pair = torch.view_as_complex(plain_BHTd[..., 2 * m : 2 * m + 2].contiguous())
         angle_B1T = (at * 10000 ** (-2 * m / size))[:, None].double()

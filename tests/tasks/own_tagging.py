@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
-from imdbattn.nn import Mask, ResidualLayer, Sinusoidal, sequence_mask
+from imdbattn.nn import ResidualLayer, Sinusoidal, WordPositions, sequence_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
 from imdbattn.tasks.data_module import BatchData
@@ -60,9 +60,9 @@ class Tagger(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, batch: Batch) -> Tensor:
-        mask = Mask.of(sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1]))
-        x_BTD = self.positions(self.letters(batch.tokens_BT), mask)
-        return self.head(self.layer(x_BTD, mask))[..., 0]
+        words = WordPositions.of(sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1]))
+        x_BTD = self.positions(self.letters(batch.tokens_BT), words)
+        return self.head(self.layer(x_BTD, words))[..., 0]
 
 
 def tags(tokens_BT: Tensor) -> Tensor:

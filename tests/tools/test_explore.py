@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import imdbattn
-from imdbattn.nn import Mask, sequence_mask, sinusoids
+from imdbattn.nn import WordPositions, sequence_mask, sinusoids
 from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened
 from tests.processes import started_command
 
@@ -71,12 +71,12 @@ def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[flo
     mask_BT = sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
     if kept_T is not None:
         mask_BT = mask_BT & kept_T
-    mask = Mask(mask_BT, batch.positions_BT)
-    x_BTD = net.positions(net.embedding(batch.tokens_BT), mask)
-    x_BTD, mask = net.pooling.prepend(x_BTD, mask)
+    words = WordPositions(mask_BT, batch.positions_BT)
+    x_BTD = net.positions(net.embedding(batch.tokens_BT), words)
+    x_BTD, words = net.pooling.prepend(x_BTD, words)
     for layer in net.layers:
-        x_BTD = layer(x_BTD, mask)
-    return net.head(net.pooling(x_BTD, mask)).double().softmax(1)[0].tolist()
+        x_BTD = layer(x_BTD, words)
+    return net.head(net.pooling(x_BTD, words)).double().softmax(1)[0].tolist()
 
 
 @pytest.fixture

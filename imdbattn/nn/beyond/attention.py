@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Attention, Classifier, Mask, Pooling, ResidualLayer, SelfAttention
+from imdbattn.nn.ladder import (
+    Attention,
+    Classifier,
+    Pooling,
+    ResidualLayer,
+    SelfAttention,
+    WordPositions,
+)
 from imdbattn.nn.scores import MakeScore, ScaledDot, Score
 
 LENGTH = 8192  # Distances repeat after this number of positions
@@ -26,8 +33,8 @@ class ProjectedAttention(SelfAttention):
         super().__init__(width, **settings)
         self.output = torch.nn.Linear(width, width)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        return self.output(super().forward(x_BTD, mask))
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        return self.output(super().forward(x_BTD, words))
 
 
 class RotaryAttention(SelfAttention):
@@ -46,11 +53,11 @@ class RotaryAttention(SelfAttention):
         exponent_M = 2 * torch.arange(size // 2, dtype=torch.float64) / size
         self.register_buffer("frequency_M", (10000**-exponent_M).float(), persistent=False)
 
-    def project(self, x_BTD: Tensor, mask: Mask) -> tuple[Tensor, ...]:
-        q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, mask)
+    def project(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, ...]:
+        q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, words)
         return (
-            self.rotate(q_BHTd, mask.positions_BT),
-            self.rotate(k_BHTd, mask.positions_BT),
+            self.rotate(q_BHTd, words.positions_BT),
+            self.rotate(k_BHTd, words.positions_BT),
             v_BHTd,
         )
 
@@ -160,10 +167,10 @@ class LabelQueryPooling(Pooling):
         self.query_CD = nn.Parameter(torch.zeros(classes, width))  # equal weights at first
         self.attention = Attention(score(width, width))
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
         x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
-        return self.attention(query_BC1D, x_BCTD, x_BCTD, mask.over_keys_B11T).squeeze(2)
+        return self.attention(query_BC1D, x_BCTD, x_BCTD, words.over_keys_B11T).squeeze(2)
 
 
 class LabelHead(nn.Linear):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import FIRST_WORD, Make, Mask
+from imdbattn.nn.ladder import FIRST_WORD, Make, WordPositions
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
@@ -157,17 +157,17 @@ class Context(nn.Module):
             self.ratios = nn.Linear(phrases.longest * phrases.columns, width, bias=False)
         self.mixer = mixer(width) if mixer else None
 
-    def forward(self, x_BTD: Tensor, mask: Mask, batch: Any) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions, batch: Any) -> Tensor:
         """(B, T, D) -> (B, T, D). batch: for phrases, their ratios_BTF in training, else tokens_BT
         and before_BTW (data/phrases.PhraseBatch).
         """
         if self.phrases is not None:
             ratios_BTF = batch.ratios_BTF
             if ratios_BTF is None:
-                phrases_BTO = self.phrases(batch.tokens_BT * mask.mask_BT, batch.before_BTW)
+                phrases_BTO = self.phrases(batch.tokens_BT * words.mask_BT, batch.before_BTW)
                 ratios_BTF = self.phrases.ratios(phrases_BTO)
             x_BTD = x_BTD + self.ratios(ratios_BTF)
-        return x_BTD if self.mixer is None else self.mixer(x_BTD, mask)
+        return x_BTD if self.mixer is None else self.mixer(x_BTD, words)
 
 
 class Convolution(nn.Module):
@@ -181,8 +181,8 @@ class Convolution(nn.Module):
         self.kernel = kernel
         self.conv = nn.Conv1d(width, width, kernel)
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
-        words_BTD = x_BTD * mask.mask_BT[..., None]
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
+        words_BTD = x_BTD * words.mask_BT[..., None]
         # The words are images of one row with D channels last, the order of x_BTD in memory. A
         # convolution of x_BDT copies its input, its output and their gradients, and takes twice as
         # long.

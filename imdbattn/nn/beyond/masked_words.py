@@ -53,8 +53,8 @@ class MaskedWords(nn.Module):
             places_M = masked_BT.flatten().nonzero()[:, 0]
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
-        x_BTD, mask = self.encoder.encode(x_BTE, batch)
-        x_BTD = x_BTD[:, mask.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
+        x_BTD, words = self.encoder.encode(x_BTE, batch)
+        x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
         vectors_GE = self.encoder.embedding(self.guessed_G)
         logits_MG = self.guess(x_BTD.flatten(0, 1)[places_M]) @ vectors_GE.T + self.bias_G
         return logits_MG, self.place_V[batch.tokens_BT.flatten()[places_M]]

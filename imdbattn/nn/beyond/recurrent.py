@@ -6,7 +6,7 @@ Shape suffixes: B reviews, T positions, D width.
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import Mask
+from imdbattn.nn.ladder import WordPositions
 
 
 class BidirectionalGRU(nn.Module):
@@ -24,10 +24,10 @@ class BidirectionalGRU(nn.Module):
             nn.GRU(width, width // 2, batch_first=True) for _ in range(2)
         )
 
-    def forward(self, x_BTD: Tensor, mask: Mask) -> Tensor:
+    def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         #         Both GRUs read the words before the padding, so padding changes no state of a
         # word. This is faster than packed sequences, whose backward pass is slow.
-        places_BT1 = reversed_places(mask.mask_BT)[..., None]
+        places_BT1 = reversed_places(words.mask_BT)[..., None]
         from_left, _ = self.forwards(x_BTD)
         from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))
         from_right = from_right.gather(1, places_BT1.expand_as(from_right))

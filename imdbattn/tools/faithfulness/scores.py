@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.ladder import Attention, Classifier, Mask, MeanPooling, PlainLayer
+from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, WordPositions
 from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
@@ -37,7 +37,7 @@ class Observed(NamedTuple):
 
     part: nn.Module
     x_BKD: Tensor
-    mask: Mask
+    mask: WordPositions
     weights_BHQK: Tensor  # Q is 1 in the pooling
     value_BHKV: Tensor
 
@@ -135,8 +135,8 @@ def output_of(observed: Observed, review_R: Tensor, attended_RHQV: Tensor) -> Te
             # a hook would not save the computation of the weights
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
-        mask = Mask(*(column[review_R] for column in observed.mask))
-        output = observed.part(observed.x_BKD[review_R], mask)
+        words = WordPositions(*(column[review_R] for column in observed.mask))
+        output = observed.part(observed.x_BKD[review_R], words)
     return output if output.ndim == 3 else output[:, None]
 
 
