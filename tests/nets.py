@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import Batch, Ragged, ragged, with_positions
+from imdbattn.data.ragged import Batch, Ragged, map_per_token, ragged
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
@@ -95,4 +95,4 @@ def batch(
         given = with_words_before(given, phrases.longest)
     rows_B = torch.arange(len(reviews)) if order is None else torch.tensor(order)
     made = given.batch(rows_B, **options)
-    return with_positions(made, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, padding)))
+    return map_per_token(made, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, padding)))

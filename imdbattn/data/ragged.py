@@ -42,7 +42,7 @@ def with_tensors(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatc
     return type(batch)(*columns)
 
 
-def with_positions(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
+def map_per_token(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
     """Returns the batch with `change` applied to each of its tensors (B, T, ...)."""
     return with_tensors(batch, lambda tensor: change(tensor) if tensor.ndim > 1 else tensor)
 

@@ -26,8 +26,8 @@ RESTARTS = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")  # above 0 in a
 
 
 def run_single(cfg: DictConfig) -> float:
-    """Trains the model that `cfg` describes, and returns the validation accuracy of its best
-    weights, which `choose_by` selects.
+    """Trains the model that `cfg` describes, and returns the validation accuracy of the epoch that
+    `choose_by` selects.
     """
     with Signals(BEFORE_TRAINING):
         settings, job = resolved_dict(cfg), HydraConfig.get()

@@ -98,12 +98,12 @@ class BlockedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_N1K: Tensor
+        ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_NQK: Tensor
     ) -> Tensor:
         size = max(1, CACHE_SCORES // (query_NQd.shape[1] * key_NKd.shape[1]))
         output_NQV = value_NKV.new_empty(*query_NQd.shape[:2], value_NKV.shape[2])
         blocks = zip(
-            *(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_N1K, output_NQV)),
+            *(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_NQK, output_NQV)),
             strict=True,
         )
         weights = []

@@ -27,7 +27,7 @@ class WordPositions(NamedTuple):
     """
 
     mask_BT: Tensor  # bool, False on padding
-    positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>, 0 on padding
+    positions_BT: Tensor  # int64 index of each word in its review; -1 for <cls>; unused on padding
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "WordPositions":
@@ -72,7 +72,7 @@ class Attention(nn.Module):
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
-        without any key gives 0.
+        without any key gives 0 (NaN in kernels of torch before 2.5).
         extra: columns whose products are added to the scores.
         """
         if not is_product(self.score):
@@ -167,7 +167,8 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Sinusoidal(nn.Module):
-    """x + scale * pe; the paper's scale is 1. A word has variance 1 per dimension, a sinusoid 1/2.
+    """x + scale * pe; the paper's scale is 1. A sinusoid has variance 1/2 per dimension, a
+    standardized word 1.
 
     length: number of positions; later ones use the last. The table is not in the checkpoint.
     """
@@ -200,7 +201,7 @@ class Learned(nn.Module):
 class Pooling(nn.Module):
     """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
-    has_query = True  # whether its weights depend on a query of its own
+    shows_attention = True  # whether pictures and curves of attention include its weights
 
     def __init__(self, width: int):
         super().__init__()
@@ -219,7 +220,7 @@ def equal_weights(x_BTD: Tensor, words: WordPositions) -> Tensor:
 class MeanPooling(Pooling):
     """The mean of the words."""
 
-    has_query = False
+    shows_attention = False
 
     def attention_weights(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         return equal_weights(x_BTD, words)
@@ -231,7 +232,7 @@ class MeanPooling(Pooling):
 class ClsPooling(Pooling):
     """The output of a learned vector <cls> before the words, see `prepend` (Devlin et al. 2019)."""
 
-    has_query = False
+    shows_attention = False
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -354,7 +355,8 @@ class Embedding(nn.Module):
     for frozen vectors.
     mixout: share of a review's words that lose their offset in training (Lee et al. 2020, by word).
 
-    <pad> is zero and never trained. <unk> is learned, initially zero, the mean of the words.
+    <pad> is zero and never trained. <unk> is learned, initially zero: the mean of standardized
+    words.
     """
 
     vectors_VD: Tensor

@@ -48,11 +48,11 @@ def shows_weights(module: nn.Module) -> bool:
 def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
     """Returns the parts of a net that have attention: layer1, layer2 and so on, and pooling.
 
-    A pooling with `has_query = False` is omitted: its weights are always the same.
+    A pooling with `shows_attention = False` is omitted: nothing in its weights is learned.
     """
     parts = {f"layer{n}": layer for n, layer in enumerate(getattr(net, "layers", ()), 1)}
     pooling = getattr(net, "pooling", None)
-    if getattr(pooling, "has_query", pooling is not None):
+    if getattr(pooling, "shows_attention", pooling is not None):
         parts["pooling"] = pooling
     return {name: part for name, part in parts.items() if any(map(shows_weights, part.modules()))}
 

@@ -118,7 +118,7 @@ def fit_locked(
 
 class BeginRun(L.Callback):
     """Writes the first files of a run and starts its loggers, once Lightning has accepted the
-    settings and the checkpoint: nothing is written or deleted before.
+    settings and the checkpoint. Before, no file of the run is written or deleted.
 
     resume: whether the run continues; from `state`, if it has saved one.
     """

@@ -48,7 +48,7 @@ FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 # Settings in which runs of one variant may differ
 VARIED = ("seed", "data.fold", "trainer.max_epochs")
-# Settings that name data or initial weights, which are compared by fingerprints
+# Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
 SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 
 

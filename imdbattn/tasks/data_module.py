@@ -122,11 +122,11 @@ class BatchData(L.LightningDataModule):
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
-        if count := self.length_count(maker):
+        if count := self.max_padded_lengths_of(maker):
             maker.limit_lengths(count)
         return maker
 
-    def length_count(self, maker: BatchMaker) -> int | None:
+    def max_padded_lengths_of(self, maker: BatchMaker) -> int | None:
         """Returns the number of different padded lengths of a split; None for any number."""
         return self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
 
@@ -162,7 +162,7 @@ class BatchData(L.LightningDataModule):
             self.settings.seed,
             done=self.trained_batches,
             count=count,
-            pool=None if self.length_count(maker) else POOL,
+            pool=None if self.max_padded_lengths_of(maker) else POOL,
         )
         return self.loader(maker, plans)
 
@@ -182,7 +182,7 @@ def default_budget(tokens: int) -> int:
     """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
     that gives at least 400 batches per epoch.
 
-    A small training set gives fewer batches of 512.
+    A small training set gives batches of 512, and fewer than 400 of them.
 
     tokens: number in all training reviews, truncated, but before word dropout, which must not
     change the batches.

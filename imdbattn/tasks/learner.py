@@ -210,8 +210,8 @@ class Learner(L.LightningModule):
 
     def epoch_means(self) -> dict[str, Tensor]:
         """Returns train/loss and train/accuracy of this epoch, over all processes; must be called
-        in all of them. Without `add_to_epoch`, which a custom training_step may not call,
-        there are none.
+        in all of them. There are none if a custom training_step does not call
+        `add_to_epoch`.
         """
         if not self.epoch_sums:
             return {}

@@ -17,9 +17,9 @@ import torch
 class LazyAdamW(torch.optim.AdamW):
     """AdamW; groups with `lazy: True` update only rows with a gradient, and their averages.
 
-    Equivalent to torch.optim.SparseAdam, but for dense gradients, which can be clipped and averaged
-    over processes. Adam moves a row for about ten more steps after its word occurred, ten times as
-    far in total, which overfits rare words.
+    Like torch.optim.SparseAdam, with decoupled weight decay, and for dense gradients, which can be
+    clipped and averaged over processes. Adam moves a row for about ten more steps after its word
+    occurred, ten times as far in total, which overfits rare words.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from imdbattn.data.ragged import with_positions
+from imdbattn.data.ragged import map_per_token
 from tests.models import BEYOND, RUNGS
 from tests.nets import WORDS, batch, net
 
@@ -63,7 +63,7 @@ def test_the_content_of_the_padding_is_never_read(settings, rung):
         return torch.where(mask, torch.randint(3, WORDS, x.shape), x)
 
     with torch.no_grad():
-        torch.testing.assert_close(model(clean), model(with_positions(clean, noisy)))
+        torch.testing.assert_close(model(clean), model(map_per_token(clean, noisy)))
 
 
 EMPTY, UNKNOWN, ORDINARY = [], [1, 1, 1], [5, 6, 7, 8]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import imdbattn
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import with_positions
+from imdbattn.data.ragged import map_per_token
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import scores
@@ -170,7 +170,7 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
         left = [place for place in range(len(REVIEWS[review])) if place != word]
         without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
         # with the positions of the whole review
-        without = with_positions(without, lambda x, left=left: x[:, left])
+        without = map_per_token(without, lambda x, left=left: x[:, left])
         without = without._replace(lengths_B=torch.tensor([len(left)]))
         with torch.no_grad():
             whole_B = log_odds(net(batch), label_B)

@@ -141,8 +141,8 @@ class MaskedWordModule(Learner):
         return losses_M.sum() / masked.clamp(min=1)
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
-        mask_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.settings.masked.share)
-        losses_M, right_M, review_M, _ = self.predict(batch, mask_BT)
+        masked_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.settings.masked.share)
+        losses_M, right_M, review_M, _ = self.predict(batch, masked_BT)
         values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)
         sums = (
             value_M.new_zeros(len(batch.items_B)).index_add_(0, review_M, value_M)

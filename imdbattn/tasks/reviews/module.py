@@ -30,7 +30,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    tuned_ids,
+    tuned_in,
 )
 from imdbattn.tasks.reviews.task import ReviewSettings
 
@@ -343,7 +343,7 @@ def ids_to_tune(
     """
     if not model.embedding.trainable:
         return None
-    tuned_R = tuned_ids(initial.weights, embedding) if initial else None
+    tuned_R = tuned_in(initial.weights, embedding) if initial else None
     if tuned_R is not None:
         return tuned_R
     ids = corpus.splits["train"].ids.unique()

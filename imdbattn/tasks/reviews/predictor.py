@@ -40,7 +40,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    tuned_ids,
+    tuned_in,
 )
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
@@ -81,7 +81,7 @@ class ReviewPredictor(Predictor):
             phrases = Phrases(
                 keys_P, log_counts_PC.float(), len(vectors.table_VD), settings.model.phrases.longest
             )
-        tuned_R = tuned_ids(weights, "embedding")
+        tuned_R = tuned_in(weights, "embedding")
         net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
         return cls(settings, net, metadata, vectors)
@@ -208,10 +208,10 @@ class ReviewPredictor(Predictor):
             return self.result(text, probability_C.tolist(), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         pooling = getattr(net, "pooling", net)
-        has_query = getattr(pooling, "has_query", True)
+        shows_attention = getattr(pooling, "shows_attention", True)
         names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
         attention = AttentionWeights(
-            names, layers, pooled[:, 0].mean(0) if has_query else None, bool(cls)
+            names, layers, pooled[:, 0].mean(0) if shows_attention else None, bool(cls)
         )
         if isinstance(pooling, LabelQueryPooling):
             by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))

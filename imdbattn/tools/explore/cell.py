@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from imdbattn.data.ragged import Batch, with_positions
+from imdbattn.data.ragged import Batch, map_per_token
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import is_product
@@ -113,7 +113,7 @@ class Cell(Read):
 
     def padded(self, batch: Batch) -> Batch:
         """Returns the batch with padded positions after its review."""
-        batch = with_positions(batch, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, self.padding)))
+        batch = map_per_token(batch, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, self.padding)))
         if self.masked:
             return batch
         size = batch.tokens_BT.shape[1]

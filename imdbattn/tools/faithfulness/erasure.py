@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.ragged import Batch, with_positions, with_tensors
+from imdbattn.data.ragged import Batch, map_per_token, with_tensors
 from imdbattn.nn.ladder import Classifier
 from imdbattn.nn.scores import sequence_mask
 
@@ -47,7 +47,7 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
         )
         return column.take_along_dim(order, 1) * word
 
-    return with_positions(batch, in_order)._replace(lengths_B=lengths_B)
+    return map_per_token(batch, in_order)._replace(lengths_B=lengths_B)
 
 
 def take(batch: Batch, index_R: Tensor) -> Batch:
