@@ -9,7 +9,9 @@ Shape suffixes: V rows of the table, which are <pad>, <unk> and W words; D numbe
 import hashlib
 import importlib.util
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +36,16 @@ class WordVectors:
     row FIRST_WORD + i.
     """
 
-    words: list[str]
+    read_words: Callable[[], list[str]]
     table_VD: np.ndarray  # float32, read-only
     mean_D: np.ndarray  # float32, over the words
     std_D: np.ndarray  # inf in a constant dimension, which thus becomes 0
     fingerprint: str  # 16 hex digits of words and vectors, the same for any source
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Returns the words in the order of their rows; most training runs do not need them."""
+        return self.read_words()
 
 
 def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> WordVectors:
@@ -70,12 +77,15 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
             store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
-    # splitlines also splits at \x85.
-    words = (folder / "words.txt").read_bytes().decode().split("\n")
+
+    def read_words() -> list[str]:
+        # splitlines also splits at \x85.
+        return (folder / "words.txt").read_bytes().decode().split("\n")
+
     table_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
-    return WordVectors(words, table_VD, mean_D, std_D, meta["fingerprint"])
+    return WordVectors(read_words, table_VD, mean_D, std_D, meta["fingerprint"])
 
 
 def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:

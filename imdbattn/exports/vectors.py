@@ -159,5 +159,6 @@ def with_table(
     """Returns a trained model with a table of vectors that is in no cache."""
     mean_D = trained.weights["embedding.shift_D"].numpy()
     std_D = (1 / trained.weights["embedding.scale_D"]).numpy()
-    vectors = WordVectors(words, table_VD.numpy(), mean_D, std_D, trained.metadata["vectors"])
+    fingerprint = trained.metadata["vectors"]
+    vectors = WordVectors(lambda: words, table_VD.numpy(), mean_D, std_D, fingerprint)
     return ReviewPredictor.load(settings, trained, vectors)

@@ -52,7 +52,7 @@ def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
     """
     parts = {f"layer{n}": layer for n, layer in enumerate(getattr(net, "layers", ()), 1)}
     pooling = getattr(net, "pooling", None)
-    if getattr(pooling, "shows_attention", pooling is not None):
+    if pooling is not None and getattr(pooling, "shows_attention", True):
         parts["pooling"] = pooling
     return {name: part for name, part in parts.items() if any(map(shows_weights, part.modules()))}
 

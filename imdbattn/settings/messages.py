@@ -18,8 +18,8 @@ QUOTED_TEXT = (
 
 
 def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> str:
-    """Returns the first error of the innermost values, as `key=value must be ...`: of a list that
-    is no choice either, that of its item. group: the name of the settings.
+    """Returns the first error of the innermost values, as `key=value must be ...`: for a list, the
+    error of its wrong item. group: the name of the settings.
     """
     found = [(error, *place_of(error["loc"], settings)) for error in errors.errors()]
     error, keys, value = max(found, key=lambda one: len(one[1]))
