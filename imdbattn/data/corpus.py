@@ -97,19 +97,10 @@ def prepare_reviews(
     """
     vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
     source = find_source(settings)
-    shares = (
-        None
-        if keep_splits
-        else {"validation": settings.validation_share, "test": settings.test_share}
-    )
-    fold = (
-        (settings.fold, settings.folds)
-        if settings.fold and settings.folds and not keep_splits
-        else None
-    )
-    cut = shares and [*shares.values(), *(fold or ())]
-    words = (tokenizer_signature(settings.tokenizer), vectors.fingerprint)
-    identity = [TOKENS_FORMAT, source.name, source.key, cut, *words, settings.limit]
+    shares = fold = None
+    if not keep_splits:
+        shares = {"validation": settings.validation_share, "test": settings.test_share}
+        fold = (settings.fold, settings.folds) if settings.fold and settings.folds else None
 
     def build(folder: Path) -> None:
         import pyarrow as pa
@@ -122,12 +113,17 @@ def prepare_reviews(
             folder, reviews, source, tokenizer_of(settings.tokenizer, vectors.words), vectors
         )
 
-    key = sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    folder = build_once(cache_root(settings.cache_dir) / "tokens" / key, build)
+    decides_content = {
+        "format": TOKENS_FORMAT,
+        "source": (source.name, source.identity),
+        "splits": (shares, fold, settings.limit),
+        "tokenizer": source.tokenizer or signature_of_rules(str(settings.tokenizer)),
+        "vectors": vectors.fingerprint,
+    }
+    entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
+    folder = build_once(cache_root(settings.cache_dir) / "tokens" / entry, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
-    if version := custom_tokenizer_version(settings.tokenizer):
-        meta["facts"]["tokenizer"] = version
     corpus = ReviewCorpus(splits=splits, vectors=vectors, folder=folder, **meta)
     log_reviews(corpus, source.name)
     least = 0.0 if keep_splits else settings.min_known
@@ -204,34 +200,27 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     return CustomTokenizer(setting, words)
 
 
-def tokenizer_signature(setting: object) -> str:
-    """Returns a string that changes whenever the tokens may change."""
-    if isinstance(setting, str):
-        return signature_of_rules(setting)
-    from imdbattn.data.custom_tokenizer import version_of
-
-    return version_of(setting)
-
-
 def custom_tokenizer_version(setting: object) -> str:
     """Returns a checksum that changes with the code of a custom tokenizer; "" for ours."""
     if isinstance(setting, str):
         return ""
-    return sha256(tokenizer_signature(setting).encode()).hexdigest()[:16]
+    from imdbattn.data.custom_tokenizer import version_of
+
+    return version_of(setting)
 
 
 # --- the source of the reviews --------------------------------------------------------------------
 
 
 def find_source(settings: ReviewDataSettings) -> Source:
-    """Returns the source that the `data` settings name; its key changes with the code of a custom
-    tokenizer, too. `auto` is decided here.
+    """Returns the source that the `data` settings name, with the version of a custom tokenizer.
+    `auto` is decided here.
 
     Only the modules of that source are imported. Raises an exception for data that cannot be found.
     """
     source = named_source(settings)
     if version := custom_tokenizer_version(settings.tokenizer):
-        source = replace(source, key=f"{source.key}, tokenizer {version}")
+        source = replace(source, tokenizer=version)
     return source
 
 
@@ -295,7 +284,7 @@ def write_entry(
     meta = {
         "label_names": reviews.label_names,
         "source_kind": source.kind,
-        "source_key": source.checksum,
+        "source_key": source.key,
         "test_set": reviews.test_set,
         "fingerprints": fingerprints,
         "facts": {
@@ -304,6 +293,7 @@ def write_entry(
             "known_words": share_of(known_words, known_words + unknown_words),
             "repeated_texts": repeated,
             "dropped": reviews.dropped,
+            **({"tokenizer": source.tokenizer} if source.tokenizer else {}),
             **reviews.facts,
         },
     }

@@ -47,7 +47,7 @@ def _splitter(settings: str) -> Splitter:
 
 
 def version_of(setting: object) -> str:
-    """Returns a string that changes with the arguments, the version of the package and the file
+    """Returns 16 hex digits that change with the arguments, the version of the package and the file
     that defines the callable: its words are cached.
     """
     settings = as_mapping(setting)
@@ -61,7 +61,8 @@ def version_of(setting: object) -> str:
     except (TypeError, OSError):  # the callable is built-in or compiled
         pass
     version = getattr(package, "__version__", "")
-    return json.dumps([settings, version, source], sort_keys=True)
+    decides_words = json.dumps([settings, version, source], sort_keys=True)
+    return sha256(decides_words.encode()).hexdigest()[:16]
 
 
 class CustomTokenizer:

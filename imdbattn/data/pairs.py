@@ -174,7 +174,7 @@ def prepare_pairs(
         splits=splits,
         items_name=items,
         source_kind=source.kind,
-        source_key=source.checksum,
+        source_key=source.key,
         test_set=texts.test_set,
         fingerprints={name: fingerprint(with_targets(split)) for name, split in groups.items()},
         facts={

@@ -48,12 +48,9 @@ class TrainPlans:
     Args:
         lengths_N: positions that each item takes in a batch.
         budget: padded tokens in one batch, over all processes together.
-        pool: items that are shuffled and sorted together; larger pools pad less and mix less. None
-            sorts all items together, for lengths with few different values: batches then have few
-            shapes, in an order that depends on the epoch only.
         done: returns how many batches of the starting epoch to skip, because a resumed run has
             trained on them.
-        count: number of batches, each of about the same size, instead of what the budget gives.
+        pool: items that are shuffled and sorted together; larger pools pad less and mix less.
     """
 
     def __init__(
@@ -61,35 +58,48 @@ class TrainPlans:
         lengths_N: np.ndarray,
         budget: int,
         seed: int,
-        pool: int | None = POOL,
         done: Callable[[], int] = lambda: 0,
-        count: int | None = None,
+        pool: int = POOL,
     ):
-        self.lengths_N, self.budget, self.seed, self.pool = lengths_N, budget, seed, pool
-        self.epoch, self.done = 0, done
-        if count is None:
-            count = self._needed()
-        else:
-            self.budget = max(1, int(lengths_N.sum()) // count)
-            while self._needed() > count:
-                self.budget += 1 + self.budget // 100
+        self.lengths_N, self.budget, self.seed = lengths_N, budget, seed
+        self.done, self.pool = done, pool
+        self.epoch = 0
+        self.count = self.sufficient_count()
+
+    def set_count(self, count: int) -> None:
+        """Changes the budget, so that an epoch has `count` batches of about the same size."""
+        self.budget = max(1, int(self.lengths_N.sum()) // count)
+        while self.sufficient_count() > count:
+            self.budget += 1 + self.budget // 100
         self.count = count
 
-    def _needed(self) -> int:
+    def sufficient_count(self) -> int:
         """Returns a number of batches that suffices in every epoch."""
-        sorted_whole = len(self._by_length(np.arange(len(self.lengths_N))))
+        count = len(self.sorted_batches(np.arange(len(self.lengths_N))))
         # Pools need a few more batches than the whole set sorted.
-        slack = 0
-        if self.pool:
-            slack = 1 + sorted_whole // 50 + len(self.lengths_N) // self.pool
-        return max(1, min(sorted_whole + slack, len(self.lengths_N)))
+        slack = 1 + count // 50 + len(self.lengths_N) // self.pool
+        return max(1, min(count + slack, len(self.lengths_N)))
 
-    def _by_length(self, order: np.ndarray) -> list[np.ndarray]:
-        # Without pools, items are sorted from long to short, so that the last items of a length are
-        # batched with shorter ones.
-        ascending = 1 if self.pool else -1
-        order = order[np.argsort(ascending * self.lengths_N[order], kind="stable")]
+    def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:
+        """Returns the batches of all items, from short to long; equal ones are in this order."""
+        order = order[np.argsort(self.lengths_N[order], kind="stable")]
         return split_by_budget(order, self.lengths_N, self.budget)
+
+    def shuffled_batches(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """Returns the batches of an epoch."""
+        order = rng.permutation(len(self.lengths_N))
+        pools: list[np.ndarray] = []
+        for start in range(0, len(order), self.pool):
+            items = order[start : start + self.pool]
+            items = items[np.argsort(self.lengths_N[items], kind="stable")]
+            # Every other pool is descending, so lengths are similar where two join.
+            pools.append(items[::-1] if len(pools) % 2 else items)
+        batches = split_by_budget(np.concatenate(pools), self.lengths_N, self.budget)
+        # The slack is too small (never observed); the whole set sorted always fits.
+        if len(batches) > self.count:
+            batches = self.sorted_batches(order)
+        batches = halve_to(batches, self.count)
+        return [batches[number] for number in rng.permutation(len(batches))]
 
     def set_epoch(self, epoch: int) -> None:
         """Lightning calls this before each epoch."""
@@ -100,31 +110,32 @@ class TrainPlans:
 
     def __iter__(self) -> Iterator[Plan]:
         rng = np.random.default_rng([self.seed, self.epoch])
-        order = rng.permutation(len(self.lengths_N))
-        if self.pool is None:
-            batches, numbers = self._by_length(order), np.random.default_rng(self.epoch)
-            if len(batches) < self.count:
-                batches = halve_to(batches, self.count)
-        else:
-            batches, numbers = self._by_pool(order, self.pool), rng
-        drawn = [
-            Plan(int(rng.integers(2**62)), batches[number])
-            for number in numbers.permutation(len(batches))
-        ]
-        yield from drawn[self.done() :]
+        batches = self.shuffled_batches(rng)
+        plans = [Plan(int(rng.integers(2**62)), items_B) for items_B in batches]
+        yield from plans[self.done() :]
 
-    def _by_pool(self, order: np.ndarray, size: int) -> list[np.ndarray]:
-        pools = [order[start : start + size] for start in range(0, len(order), size)]
-        # Pools are alternately ascending and descending, so lengths are similar where two join.
-        pools = [
-            p[np.argsort(self.lengths_N[p], kind="stable")][:: 1 - 2 * (i % 2)]
-            for i, p in enumerate(pools)
-        ]
-        batches = split_by_budget(np.concatenate(pools), self.lengths_N, self.budget)
-        # The slack is too small (never observed); the whole set sorted always fits.
-        if len(batches) > self.count:
-            batches = self._by_length(order)
-        return halve_to(batches, self.count)
+
+class FewShapesPlans(TrainPlans):
+    """The batches of an epoch for lengths with few different values, as on a GPU: all items are
+    sorted together, so that batches have few shapes, in an order that depends on the epoch only.
+    """
+
+    def sufficient_count(self) -> int:
+        return len(self.sorted_batches(np.arange(len(self.lengths_N))))
+
+    def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:
+        """Returns the batches of all items, from long to short: the last items of a length are
+        batched with shorter ones.
+        """
+        order = order[np.argsort(-self.lengths_N[order], kind="stable")]
+        return split_by_budget(order, self.lengths_N, self.budget)
+
+    def shuffled_batches(self, rng: np.random.Generator) -> list[np.ndarray]:
+        batches = self.sorted_batches(rng.permutation(len(self.lengths_N)))
+        if len(batches) < self.count:
+            batches = halve_to(batches, self.count)
+        numbers = np.random.default_rng(self.epoch).permutation(len(batches))
+        return [batches[number] for number in numbers]
 
 
 class EvalPlans:

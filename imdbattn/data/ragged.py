@@ -127,50 +127,54 @@ class Ragged:
         options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[Batch]:
-        """Makes several batches with as many operations as one.
+        """Makes several batches with as many operations as one: their reviews are padded together,
+        then separated.
 
         Args:
             plans: one for each batch. A seed drops different words on different device types.
             options: options of all batches.
             of_rank: the reviews of this process; random numbers are drawn for all of them.
         """
-        # 1. Sizes, on the CPU, so that nothing below synchronizes with the device.
-        seeds, counts = [plan.seed for plan in plans], [len(plan.items_B) for plan in plans]
-        index_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
-        lengths_B = options.truncated(self.lengths[index_B])
+        # Sizes are computed on the CPU, so that nothing below synchronizes with the device.
+        counts = [len(plan.items_B) for plan in plans]
+        items_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
+        lengths_B = options.truncated(self.lengths[items_B])
         kept_B = options.kept(lengths_B)
-        # The longest review of each batch, before and after word dropout
-        longest, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
+        before_dropout, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
         padded_sizes = [int(options.padded(size)) for size in sizes]
-        index_B, lengths_B, kept_B = move(
-            torch.stack([index_B, lengths_B, kept_B]), self.ids.device
+        items_B, lengths_B, kept_B = move(
+            torch.stack([items_B, lengths_B, kept_B]), self.ids.device
         )
-        # 2. The position of each token in its truncated review.
         if options.word_dropout > 0:
-            positions_BT = draw_positions(seeds, counts, longest, lengths_B, kept_B, max(sizes))
+            positions_BT = draw_positions(plans, before_dropout, lengths_B, kept_B, max(sizes))
+            positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         else:
-            positions_T = torch.arange(max(longest), device=self.ids.device)
-            positions_BT = positions_T.expand(len(index_B), -1)
-        positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
-        mask_BT = sequence_mask(kept_B, positions_BT.shape[1])
+            positions_T = torch.arange(max(padded_sizes), device=self.ids.device)
+            positions_BT = positions_T.expand(len(items_B), -1)
+        together = self.padded_batch(items_B, positions_BT, kept_B, options)
+        columns = [column.split(counts) for column in together]
+        batches = []
+        for count, size, *fields in zip(counts, padded_sizes, *columns, strict=True):
+            fields_of_rank = [
+                (field[of_rank, :size] if field.ndim > 1 else field[of_rank]).contiguous()
+                for field in fields
+            ]
+            batches.append(Batch(*fields_of_rank, global_count=count))  # type: ignore[misc]
+        return batches
+
+    def padded_batch(
+        self, items_B: Tensor, positions_BT: Tensor, lengths_B: Tensor, options: BatchOptions
+    ) -> tuple[Tensor, ...]:
+        """Returns the tensors of one Batch: reviews with the words at the first `lengths_B` of
+        these positions, then padding.
+        """
+        mask_BT = sequence_mask(lengths_B, positions_BT.shape[1])
         positions_BT = positions_BT * mask_BT
-        # 3. The ids of the tokens.
         tokens_BT = torch.zeros_like(positions_BT)
         if len(self.ids):
-            indices_BT = self.indices(index_B, positions_BT, options) * mask_BT
+            indices_BT = self.indices(items_B, positions_BT, options) * mask_BT
             tokens_BT = self.ids[indices_BT].long() * mask_BT
-        # 4. Separate batches.
-        columns = (tokens_BT, positions_BT, kept_B, self.labels[index_B], index_B)
-        made = []
-        for count, size, *fields in zip(
-            counts, padded_sizes, *(column.split(counts) for column in columns), strict=True
-        ):
-            fields_of_rank = [
-                (column[of_rank, :size] if column.ndim > 1 else column[of_rank]).contiguous()
-                for column in fields
-            ]
-            made.append(Batch(*fields_of_rank, global_count=count))  # type: ignore[misc]
-        return made
+        return tokens_BT, positions_BT, lengths_B, self.labels[items_B], items_B
 
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) positions that each review takes in a batch with these options."""
@@ -191,23 +195,20 @@ class Ragged:
 
 
 def draw_positions(
-    seeds: list[int],
-    counts: list[int],
-    longest: list[int],
-    lengths_B: Tensor,
-    kept_B: Tensor,
-    size: int,
+    plans: Sequence[Plan], longest: list[int], lengths_B: Tensor, kept_B: Tensor, size: int
 ) -> Tensor:
     """Returns the random positions that word dropout keeps, ascending (B, size); positions after a
     review's `kept_B` are unused.
 
-    seeds, counts, longest: for each batch, its seed, number of reviews and longest review.
+    longest: the longest review of each plan.
     """
     # Each review keeps its `kept_B` smallest numbers; those after its end are 2, so never kept.
     device = lengths_B.device
     draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
-    for seed, draws_BT, columns in zip(seeds, draw_BT.split(counts), longest, strict=True):
-        draws_BT[:, :columns].uniform_(generator=torch.Generator(device).manual_seed(seed))
+    draws = draw_BT.split([len(plan.items_B) for plan in plans])
+    for plan, draw_of_plan_BT, columns in zip(plans, draws, longest, strict=True):
+        generator = torch.Generator(device).manual_seed(plan.seed)
+        draw_of_plan_BT[:, :columns].uniform_(generator=generator)
     draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= lengths_B[:, None], 2.0)
     chosen_BT = draw_BT.topk(size, largest=False).indices
     beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
@@ -271,7 +272,7 @@ class BatchMaker:
         (batch,) = self.make([Plan(0, items_B)])
         return batch
 
-    def lengths_N(self) -> np.ndarray:
+    def batch_lengths(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(self.options)
 

@@ -53,19 +53,19 @@ class Texts:
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts are from. `key` changes when the content does; `load` is called only if the cache
-    lacks that key.
-    """
+    """Where texts are from. `load` is called only if the cache has no entry for them."""
 
     kind: str  # hub, path and others; what data.source=auto chose
     name: str  # shown to users
-    key: str
+    identity: str  # changes when the content does
     load: Callable[[], Texts] = field(compare=False)
+    tokenizer: str = ""  # version of a custom tokenizer, which decides what words are
 
     @property
-    def checksum(self) -> str:
-        """Returns 16 hex digits of `key`."""
-        return fingerprint([self.key])
+    def key(self) -> str:
+        """Returns 16 hex digits, which a run folder has as its `source_key`."""
+        tokenizer = f", tokenizer {self.tokenizer}" if self.tokenizer else ""
+        return fingerprint([self.identity + tokenizer])
 
 
 def divided(

@@ -58,7 +58,7 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether the settings select the data of a run; data.extra is not compared."""
     source = task_of(settings).find_source(settings.data)
     source_key = read_json(folder / "environment.json").get("source_key")
-    return source is None or source.checksum == str(source_key).split("-")[0]
+    return source is None or source.key == str(source_key).split("-")[0]
 
 
 # --- the ends of jobs -----------------------------------------------------------------------------

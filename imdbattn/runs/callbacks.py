@@ -228,7 +228,7 @@ class AttentionEntropy(L.Callback):
 def fixed_batches(data: BatchData, count: int) -> list[object]:
     """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
     maker = data.batch_maker("validation")
-    lengths_N = maker.lengths_N()
+    lengths_N = maker.batch_lengths()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # needs less padding
     size = REVIEWS_PER_GPU_BATCH if on_gpu(maker) else REVIEWS_PER_BATCH

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.plans import POOL, EvalPlans, TrainPlans
+from imdbattn.data.plans import EvalPlans, FewShapesPlans, TrainPlans
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB instead of 6 %
@@ -122,13 +122,9 @@ class BatchData(L.LightningDataModule):
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
-        if count := self.max_padded_lengths_of(maker):
+        if count := self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None):
             maker.limit_lengths(count)
         return maker
-
-    def max_padded_lengths_of(self, maker: BatchMaker) -> int | None:
-        """Returns the number of different padded lengths of a split; None for any number."""
-        return self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None)
 
     def first_epochs(self) -> list[BatchOptions]:
         """Returns the options of each of the first epochs that differ from `train_options`."""
@@ -156,20 +152,18 @@ class BatchData(L.LightningDataModule):
     def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
         maker = self.batch_maker("train", options, self.ranks())
-        plans = TrainPlans(
-            maker.lengths_N(),
-            self.batch_tokens,
-            self.settings.seed,
-            done=self.trained_batches,
-            count=count,
-            pool=None if self.max_padded_lengths_of(maker) else POOL,
+        kind = FewShapesPlans if maker.options.padded_lengths else TrainPlans
+        plans = kind(
+            maker.batch_lengths(), self.batch_tokens, self.settings.seed, self.trained_batches
         )
+        if count:
+            plans.set_count(count)
         return self.loader(maker, plans)
 
     def eval_dataloader(self, split: str) -> Loader:
         """Returns every item of `split` exactly once, over all processes."""
         maker, budget = self.batch_maker(split), self.settings.data.eval_batch_tokens
-        return self.loader(maker, EvalPlans(maker.lengths_N(), budget, *self.ranks()))
+        return self.loader(maker, EvalPlans(maker.batch_lengths(), budget, *self.ranks()))
 
     def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")

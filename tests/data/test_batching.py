@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.padded_lengths import best_lengths
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
+from imdbattn.data.plans import EvalPlans, FewShapesPlans, Plan, TrainPlans
 from imdbattn.data.ragged import BatchMaker, BatchOptions, kept_indices, ragged
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
@@ -26,9 +27,14 @@ LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 REVIEWS = st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8)
 
 
-def plan(lengths, epoch=0, **more):
-    sampler = TrainPlans(lengths, **{"budget": 200, "seed": 1, "pool": 32, **more})
+POOLS = partial(TrainPlans, pool=32)  # small, so that there are several
+
+
+def plan(lengths, epoch=0, kind=POOLS, budget=200, seed=1, count=None):
+    sampler = kind(lengths, budget, seed)
     sampler.set_epoch(epoch)
+    if count:
+        sampler.set_count(count)
     return sampler, list(sampler)
 
 
@@ -41,14 +47,14 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
         assert len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
 
 
-@pytest.mark.parametrize("pool", [None, 32])
+@pytest.mark.parametrize("kind", [POOLS, FewShapesPlans])
 @given(LENGTHS, st.integers(0, 20), st.floats(0, 1))
 @example(np.array([80, 1, 1, 1]), 0, 1.0)
 @example(np.array([10] * 10), 1, 0.5)
-def test_a_given_number_of_batches_is_that_of_every_epoch(pool, lengths, epoch, share):
-    fewest = len(plan(lengths, pool=pool, budget=400)[0])
+def test_a_given_number_of_batches_is_that_of_every_epoch(kind, lengths, epoch, share):
+    fewest = len(plan(lengths, kind=kind, budget=400)[0])
     count = fewest + round(share * (len(lengths) - fewest))
-    sampler, batches = plan(lengths, epoch, pool=pool, count=count)
+    sampler, batches = plan(lengths, epoch, kind, count=count)
     assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
     assert len(batches) == len(sampler) == count
 
@@ -56,7 +62,7 @@ def test_a_given_number_of_batches_is_that_of_every_epoch(pool, lengths, epoch, 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
     """In order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
-    epochs = [plan(lengths, epoch, pool=256)[1] for epoch in range(3)]
+    epochs = [plan(lengths, epoch, partial(TrainPlans, pool=256))[1] for epoch in range(3)]
     for batches in epochs:
         longest = [lengths[index].max() for _, index in batches]
         assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
@@ -76,7 +82,7 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     rounded = np.array(widths)[np.searchsorted(widths, lengths)]
     shapes = []
     for seed in (1, 2):
-        sampler, batches = plan(rounded, seed=seed, epoch=3, budget=budget, pool=None)
+        sampler, batches = plan(rounded, 3, FewShapesPlans, budget, seed)
         assert sorted(np.concatenate([index for _, index in batches])) == list(range(len(lengths)))
         assert len(batches) == len(sampler)
         shapes.append([(len(index), rounded[index].max()) for _, index in batches])

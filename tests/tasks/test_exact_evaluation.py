@@ -46,7 +46,7 @@ class Data(L.LightningDataModule):
         reviews = ragged([[3] * (1 + row % 5) for row in rows], [row % 2 for row in rows])
         batches = BatchMaker(reviews)
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        sampler = EvalPlans(batches.lengths_N(), 8, rank, ranks)
+        sampler = EvalPlans(batches.batch_lengths(), 8, rank, ranks)
         return Loader(batches, sampler, 1)
 
 class Classifier(ReviewClassifier):

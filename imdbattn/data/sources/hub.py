@@ -74,8 +74,8 @@ def reviews_of(
         return with_class_numbers(read, label_names or class_names, title)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
-    key = repr((name, prints, state, columns, label_names))
-    return Source(kind, name, key, load)
+    identity = repr((name, prints, state, columns, label_names))
+    return Source(kind, name, identity, load)
 
 
 def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[str], list[object]]:

@@ -80,8 +80,8 @@ def hub_source() -> Source:
             splits[name] = Split(list(half["text"][:]), labels, np.arange(len(labels)))
         return Texts(splits, list(halves["train"].features["label"].names))
 
-    key = "-".join(half._fingerprint for half in halves.values())
-    return Source("hub", "IMDB official halves (hub)", key, load)
+    identity = "-".join(half._fingerprint for half in halves.values())
+    return Source("hub", "IMDB official halves (hub)", identity, load)
 
 
 def reach_hub(timeout: float) -> bool:

@@ -46,8 +46,8 @@ def find_pair_source(settings: Any) -> Source:
     def load() -> Texts:
         return clean({"": read_pairs(path, settings.encoding_errors, swapped)}, name, settings)
 
-    key = repr((sha256_of(path), swapped, settings.encoding_errors, settings.limit))
-    return Source("path" if settings.path else "packaged", name, key, load)
+    identity = repr((sha256_of(path), swapped, settings.encoding_errors, settings.limit))
+    return Source("path" if settings.path else "packaged", name, identity, load)
 
 
 def custom_pairs(settings: TranslationSettings) -> Source:
@@ -96,8 +96,8 @@ def hub_pairs(settings: TranslationSettings) -> Source:
         return clean({split: read(table) for split, table in tables.items()}, hub, settings)
 
     fingerprints = [table._fingerprint for table in tables.values()]
-    key = repr((hub, settings.hub_config, settings.languages, settings.limit, fingerprints))
-    return Source("hub", hub, key, load)
+    identity = repr((hub, settings.hub_config, settings.languages, settings.limit, fingerprints))
+    return Source("hub", hub, identity, load)
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: TranslationSettings) -> Texts:

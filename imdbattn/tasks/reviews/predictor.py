@@ -167,7 +167,7 @@ class ReviewPredictor(Predictor):
         probabilities_NC = torch.empty(
             len(texts), len(self.metadata["labels"]), dtype=torch.float64
         )
-        for _, items_B in EvalPlans(maker.lengths_N(), self.settings.data.eval_batch_tokens):
+        for _, items_B in EvalPlans(maker.batch_lengths(), self.settings.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
         return probabilities_NC

@@ -331,7 +331,7 @@ class Subject:
         )
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, places in EvalPlans(maker.lengths_N()[chosen_N], BATCH_POSITIONS):
+        for _, places in EvalPlans(maker.batch_lengths()[chosen_N], BATCH_POSITIONS):
             batch = maker.of_items(chosen_N[places])
             measured += places.tolist()
             columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
