@@ -12,14 +12,12 @@ key_padding_mask of nn.MultiheadAttention the opposite one.
 torch.Size([2, 9, 64])
 """
 
-from typing import TYPE_CHECKING, Any
-
 from imdbattn.nn.ladder import (
     Attention,
     Classifier,
     ClsPooling,
     Embedding,
-    Learned,
+    LearnedPositions,
     LearnedQueryPooling,
     MeanPooling,
     NoPositions,
@@ -27,7 +25,7 @@ from imdbattn.nn.ladder import (
     Pooling,
     ResidualLayer,
     SelfAttention,
-    Sinusoidal,
+    SinusoidalPositions,
     TextQueryPooling,
     WordPositions,
     sinusoids,
@@ -41,18 +39,3 @@ from imdbattn.nn.scores import (
     masked_softmax,
     sequence_mask,
 )
-
-if TYPE_CHECKING:
-    from imdbattn.nn.encoder_decoder import Decoder, Encoder, EncoderDecoder, beam_search
-
-ENCODER_DECODER = ("Decoder", "Encoder", "EncoderDecoder", "beam_search")
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
-
-    def __getattr__(name: str) -> Any:
-        """Imports the encoder-decoder when it is first used: classifiers do not need it."""
-        if name not in ENCODER_DECODER:
-            raise AttributeError(f"module 'imdbattn.nn' has no attribute '{name}'")
-        from imdbattn.nn import encoder_decoder
-
-        return getattr(encoder_decoder, name)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.fast import attention as fast_attention
-from imdbattn.nn.scores import MakeScore, ScaledDot, is_product, masked_softmax, sequence_mask
+from imdbattn.nn.scores import MakeScore, ScaledDot, lengths_read, masked_softmax, sequence_mask
 
 PAD, UNK = 0, 1  # ids of padding and of words without a vector
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
     def __init__(self, score: nn.Module):
         super().__init__()
-        self.score = score
+        self.score: Any = score
 
     def attention_weights(
         self,
@@ -75,7 +75,7 @@ class Attention(nn.Module):
         without any key gives 0 (NaN in kernels of torch before 2.5).
         extra: columns whose products are added to the scores.
         """
-        if not is_product(self.score):
+        if not getattr(self.score, "is_product", False):
             return self.attention_weights(query, key, value, mask, extra) @ value
         # This computes the same faster.
         query = self.score.project(query)
@@ -166,7 +166,7 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.where(h_D % 2 == 0, angle_TD.sin(), angle_TD.cos()).float()
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """x + scale * pe; the paper's scale is 1. A sinusoid has variance 1/2 per dimension, a
     standardized word 1.
 
@@ -184,7 +184,7 @@ class Sinusoidal(nn.Module):
         return x_BTD + self.pe_TD[words.positions_BT.clamp(max=len(self.pe_TD) - 1)]
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """x + a learned vector for each of `length` positions, initialized from N(0, std^2) (Gehring et
     al. 2017, section 3.1). A longer review raises IndexError.
     """
@@ -328,9 +328,7 @@ class Classifier(nn.Module):
 
     def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, WordPositions]:
         """Embedded words (B, T, E) -> the input of the pooling."""
-        # An empty review is treated as one <pad>, a zero vector: its output is finite and
-        # independent of padding.
-        mask_BT = sequence_mask(batch.lengths_B.clamp(min=1), x_BTE.shape[1])
+        mask_BT = sequence_mask(lengths_read(batch.lengths_B), x_BTE.shape[1])
         words = WordPositions(mask_BT, batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:

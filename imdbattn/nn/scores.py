@@ -6,7 +6,6 @@ such as (B, H).
 
 import math
 from collections.abc import Callable
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,13 @@ from imdbattn.nn.fast import additive_score as fast_additive_score
 def sequence_mask(lengths_B: Tensor, size: int) -> Tensor:
     """Returns (B, size) bool, True on the first `lengths_B` positions."""
     return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
+
+
+def lengths_read(lengths_B: Tensor) -> Tensor:
+    """Returns the lengths, with 1 for an empty review, which is read as one <pad>: its vector is
+    zero, so the output is finite and independent of padding.
+    """
+    return lengths_B.clamp(min=1)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -32,6 +38,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 class Score(nn.Module):
     """Base class. A decoder calls `project_key` once, and `compare` at each step."""
+
+    is_product = False  # whether it is scale * project(query) . key, see `Dot`
 
     def __init__(self, query_width: int = 0, key_width: int = 0):
         super().__init__()
@@ -55,7 +63,13 @@ MakeScore = Callable[[int, int], Score]  # called with the widths of query and k
 class Dot(Score):
     """score(q, k) = q . k, of the same width  (Luong et al. 2015, section 3.1, "dot")."""
 
+    is_product = True
     scale = 1.0
+
+    def __init_subclass__(cls) -> None:
+        # A subclass that computes the score in another way must not be computed as a product.
+        if not vars(cls).keys().isdisjoint(("forward", "project_key", "compare")):
+            cls.is_product = False
 
     def project(self, query: Tensor) -> Tensor:
         """Projects the query; subclasses override it. The score is scale * project(query) . key."""
@@ -63,16 +77,6 @@ class Dot(Score):
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
         return self.project(query) @ projected.transpose(-2, -1) * self.scale
-
-
-def is_product(score: nn.Module) -> TypeGuard[Dot]:
-    """Returns whether a score is scale * project(query) . key: a Dot, and not a subclass that
-    computes it in another way.
-    """
-    methods = ("forward", "project_key", "compare")
-    return isinstance(score, Dot) and all(
-        getattr(type(score), name) is getattr(Dot, name) for name in methods
-    )
 
 
 class ScaledDot(Dot):

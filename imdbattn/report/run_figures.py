@@ -18,7 +18,7 @@ from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
-from imdbattn.nn.ladder import Learned, Sinusoidal, sinusoids
+from imdbattn.nn.ladder import LearnedPositions, SinusoidalPositions, sinusoids
 from imdbattn.report.numbers import percents
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
@@ -106,7 +106,7 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
     Sinusoids are shown at scale 1. For rotary positions, vectors of ones are rotated.
     """
     positions = getattr(net, "positions", None)  # a custom net may have none
-    if isinstance(positions, Sinusoidal):
+    if isinstance(positions, SinusoidalPositions):
         added = "" if positions.scale == 1 else f" (the model adds {positions.scale:g} pe)"
         pe_TD = sinusoids(length, positions.pe_TD.shape[1])
         return {f"sinusoidal positions pe{added}": pe_TD.numpy()}
@@ -117,7 +117,7 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
         ones_11Td = rotary.frequency_M.new_ones(1, 1, length, width)
         rotated_11Td = rotary.rotate(ones_11Td, torch.arange(length, device=ones_11Td.device)[None])
         return {"a vector of ones, rotated at each position": rotated_11Td[0, 0].cpu().numpy()}
-    if isinstance(positions, Learned):
+    if isinstance(positions, LearnedPositions):
         learned_TD = positions.table.weight[:length].detach().float().cpu().numpy()
         same_TD = sinusoids(*learned_TD.shape).numpy()
         return {

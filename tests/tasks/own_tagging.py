@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.io.files import write_table
-from imdbattn.nn import ResidualLayer, Sinusoidal, WordPositions, sequence_mask
+from imdbattn.nn import ResidualLayer, SinusoidalPositions, WordPositions, sequence_mask
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
 from imdbattn.tasks.data_module import BatchData
@@ -55,7 +55,7 @@ class Tagger(nn.Module):
     def __init__(self, width: int):
         super().__init__()
         self.letters = nn.Embedding(len(LETTERS), width)
-        self.positions = Sinusoidal(width)
+        self.positions = SinusoidalPositions(width)
         self.layer = ResidualLayer(width)
         self.head = nn.Linear(width, 1)
 

@@ -25,8 +25,8 @@ class BidirectionalGRU(nn.Module):
         )
 
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
-        #         Both GRUs read the words before the padding, so padding changes no state of a
-        # word. This is faster than packed sequences, whose backward pass is slow.
+        # Both GRUs read the words before the padding, so padding changes no state of a word. This
+        # is faster than packed sequences, whose backward pass is slow.
         places_BT1 = reversed_places(words.mask_BT)[..., None]
         from_left, _ = self.forwards(x_BTD)
         from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))

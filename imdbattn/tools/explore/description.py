@@ -13,14 +13,14 @@ from imdbattn.nn.beyond import attention as beyond
 from imdbattn.nn.ladder import (
     Classifier,
     ClsPooling,
-    Learned,
+    LearnedPositions,
     LearnedQueryPooling,
     MeanPooling,
     NoPositions,
     PlainLayer,
     ResidualLayer,
     SelfAttention,
-    Sinusoidal,
+    SinusoidalPositions,
     TextQueryPooling,
 )
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
@@ -28,7 +28,7 @@ from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 # The classes that static/network.js computes. A subclass may compute something else.
 KNOWN = {
     *(Classifier, beyond.LabelQueryClassifier),
-    *(NoPositions, Sinusoidal, Learned),
+    *(NoPositions, SinusoidalPositions, LearnedPositions),
     *(PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer),
     *(SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention),
     *(beyond.Distances, beyond.ClippedDistances),
@@ -58,7 +58,7 @@ def described(net: Any) -> dict[str, Any]:
         kind(net.context.phrases or net.context.mixer)
     positions = net.positions
     about: dict[str, Any] = {"kind": kind(positions)}
-    if isinstance(positions, Sinusoidal):
+    if isinstance(positions, SinusoidalPositions):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)
     attention = getattr(net.pooling, "attention", None)

@@ -318,7 +318,7 @@ function positionTables({ about, layers, weights }, length) {
     for (let at = 0; at < rows; at++) for (let h = 0; h < width; h++) table.values[at * width + h] = sinusoid(at, h, width);
     return table;
   };
-  if (kind === "Sinusoidal") {
+  if (kind === "SinusoidalPositions") {
     const added = scale === 1 ? "" : ` (the model adds ${Number(scale.toPrecision(6))} pe)`;
     return [{ name: `sinusoidal positions pe${added}`, table: sinusoids(length, about.width) }];
   }
@@ -327,7 +327,7 @@ function positionTables({ about, layers, weights }, length) {
     ones.values.fill(1);
     return [{ name: "a vector of ones, rotated at each position", table: rotated(ones, [...Array(length).keys()]) }];
   }
-  if (kind === "Learned") {
+  if (kind === "LearnedPositions") {
     const learned = weights["positions.table.weight"];
     const rows = Math.min(length, learned.rows);
     const own = matrix(rows, learned.columns, learned.values.subarray(0, rows * learned.columns));

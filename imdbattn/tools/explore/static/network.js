@@ -337,7 +337,7 @@ export class Network {
     const { kind, scale, length } = this.about.positions;
     if (kind === "NoPositions") return;
     for (let at = 0; at < x.rows; at++) {
-      if (kind === "Learned") addTo(row(x, at), row(this.weights["positions.table.weight"], positions[at]));
+      if (kind === "LearnedPositions") addTo(row(x, at), row(this.weights["positions.table.weight"], positions[at]));
       else for (let h = 0; h < x.columns; h++) x.values[at * x.columns + h] += Math.fround(scale * sinusoid(Math.min(positions[at], length - 1), h, x.columns));
     }
   }
