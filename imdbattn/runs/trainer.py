@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -140,18 +140,13 @@ class CheckParts(L.Callback):
 
     @torch.no_grad()
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        checked = list(parts_of(module.net))
         (batch,) = fixed_batches(trainer.datamodule, 2)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
-        try:
-            for part in checked:
-                setattr(part.module, part.method, part.checking())
-            precision = trainer.precision_plugin.val_step_context()
-            with precision, isolate_rng(), evaluation_mode(module.net):
-                module.evaluate_batch(batch)
-        finally:
-            for part in checked:
-                vars(part.module).pop(part.method, None)  # the method of its class is called again
+        precision = trainer.precision_plugin.val_step_context()
+        with ExitStack() as checks, precision, isolate_rng(), evaluation_mode(module.net):
+            for part in parts_of(module.net):
+                checks.enter_context(part.checked())
+            module.evaluate_batch(batch)
 
 
 class NamedPart(NamedTuple):
@@ -166,24 +161,28 @@ class NamedPart(NamedTuple):
     shape: Callable[..., tuple[int, ...]]
     method: str = "forward"
 
-    def checking(self) -> Callable[..., Tensor]:
-        """Returns the method, with a check of its output."""
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """In this context, each call of the part checks the shape of the output."""
         kind = type(self.module)
         name = f"{self.setting} ({kind.__module__}.{kind.__qualname__})"
         with wrapping_errors(name):  # a score, for example, may have no `compare`
             method = getattr(self.module, self.method)
 
-        def checked(*inputs: Tensor) -> Tensor:
+        def call(*inputs: Tensor) -> Tensor:
             with wrapping_errors(name):
-                output, expected = method(*inputs), tuple(self.shape(*inputs))
-                if not isinstance(output, Tensor) or output.shape != expected:
-                    returned = type(output).__name__
-                    if isinstance(output, Tensor):
-                        returned = f"shape {tuple(output.shape)}"
-                    raise ValueError(f"it returns {returned} instead of {expected}")
-                return output
+                output, expected = method(*inputs), self.shape(*inputs)
+                if output.shape != expected:
+                    raise ValueError(
+                        f"it returns shape {tuple(output.shape)} instead of {tuple(expected)}"
+                    )
+            return output
 
-        return checked
+        setattr(self.module, self.method, call)
+        try:
+            yield
+        finally:
+            vars(self.module).pop(self.method, None)  # the method of its class is called again
 
 
 def parts_of(net: nn.Module) -> Iterator[NamedPart]:

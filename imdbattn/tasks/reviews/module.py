@@ -149,7 +149,6 @@ class ReviewClassifier(Learner):
     ratios_MF: Tensor | None
     targets_NC: Tensor | None
     weights_C: Tensor | None
-    curves = ("training, words dropped", "validation")
 
     def __init__(
         self,
@@ -160,6 +159,8 @@ class ReviewClassifier(Learner):
         **options: Any,
     ):
         super().__init__(*args, **options)
+        if self.settings.data.word_dropout:
+            self.curves = ("training, words dropped", "validation")
         constants = {"ratios_MF": ratios_MF, "targets_NC": targets_NC, "weights_C": weights_C}
         for name, values in constants.items():
             self.register_buffer(name, values, persistent=False)
