@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 
 TOKENS_FORMAT = 17  # version of the cache entries; increment it when `write_entry` changes
 FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
-SEPARATORS = re.compile("[,;|/+&]")  # may separate several labels in one value
 VECTORS_REMEDY = (
     "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"
     " between words (set data.tokenizer)"
@@ -133,7 +131,7 @@ def prepare_reviews(
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:
     """Logs the sizes of the user's splits, and possible mistakes: omitted training reviews, reviews
-    without words, texts that occur several times, and labels that share parts.
+    without words, and texts that occur several times.
 
     source: its name.
     """
@@ -155,7 +153,6 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
             many = f"{repeated['texts']} texts occur several times in {name}"
             count = repeated["reviews"]
             log.info("%s: %s (%d reviews); intervals count each once", source, many, count)
-    warn_of_joined_labels(corpus.label_names, source)
 
 
 def check_known(share: float, items: str, source: str, remedy: str, least: float) -> None:
@@ -172,19 +169,6 @@ def check_known(share: float, items: str, source: str, remedy: str, least: float
         log.warning("%s, the others are read as <unk>: %s", line, remedy)
     else:
         log.info("%s", line)
-
-
-def warn_of_joined_labels(names: list[str], source: str) -> None:
-    """Warns if labels consist of pieces that other labels have too, such as neg,action and
-    pos,action: these are classes of their own.
-    """
-    pieces: Counter[str] = Counter()
-    for name in names:
-        pieces.update({piece.strip() for piece in SEPARATORS.split(name)} - {""})
-    shared = [piece for piece, count in pieces.items() if count > 1]
-    if shared and any(map(SEPARATORS.search, names)):
-        labels = f"labels that share {in_line(', '.join(map(repr, shared)))} are separate classes"
-        log.warning("%s: %s: several labels per text are not supported", source, labels)
 
 
 def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:

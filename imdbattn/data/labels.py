@@ -107,14 +107,8 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
     return np.array([numbers[label] for label in given])
 
 
-USUAL_COLUMNS = {  # usual names of the column with texts, and of that with labels
-    "text": ("text", "review", "content", "sentence", "comment", "body"),
-    "label": ("label", "sentiment", "target", "polarity", "stars", "rating", "class", "category"),
-}
-
-
 def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:
-    """Raises UserError unless exactly one column has this name; the message proposes a usual name.
+    """Raises UserError unless exactly one column has this name.
 
     where: the table, for the message. names: its columns. setting: the setting that names the
     column, such as data.text_column, or the column's name if there is no setting.
@@ -124,10 +118,6 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
         return
     has = f"{count} columns" if count else "no column"
     known = in_line(", ".join(f"'{name}'" for name in names))
-    usual = {name.casefold(): name for name in reversed(names)}
-    kind = setting.removesuffix("_column").rpartition(".")[2]
-    proposed = [usual[name] for name in USUAL_COLUMNS.get(kind, ()) if name in usual]
-    perhaps = f", perhaps to {proposed[0]}" if proposed else ""
     # The name of a column without a setting is fixed.
-    remedy = f": set {setting}{perhaps}" if setting != column else ""
+    remedy = f": set {setting}" if setting != column else ""
     raise UserError(f"{where}: {has} '{column}'; it has {known}{remedy}")

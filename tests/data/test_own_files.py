@@ -94,7 +94,7 @@ def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
     shown = [file.relative_to(folder) for file in folder.rglob("*.*")]
     for prefix, file in zip(sorted(hidden), shown, strict=False):  # copies in the same folder
         write(folder, {str(file.parent / (prefix + file.name)): "\0hidden", ".DS_Store": "\0"})
-    write(folder, {"README.csv": "a,b\n1,2\n", "unsup/none/1.txt": "x", "imdb.vocab": "x"})
+    write(folder, {"README.md": "a,b\n1,2\n", "unsup/none/1.txt": "x", "imdb.vocab": "x"})
     found = found_in(at(data_settings, folder))
     assert found.keys() == expected.keys()
     assert all(sorted(found[split]) == sorted(rows) for split, rows in expected.items())
@@ -120,19 +120,19 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
 LAYOUT = {
     f"{split}/{label}/1_1.txt": split for split in ("Train", "tesT") for label in ("neg", "pos")
 }
-SAMPLE = {"sample.csv": "id,label\n1,neg\n", "README.csv": "x\n"}  # no reviews
-FOUND = [  # files, and those of them that a warning names
-    ({"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE}, None),
-    ({"train.csv": TABLE, **SAMPLE}, "README.csv, sample"),
-    ({**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""}, None),
-    ({**LAYOUT, "notes/2020/1.txt": "x"}, "notes"),
-    ({**LAYOUT, "Dev.csv": TABLE}, None),
+FOUND = [
+    {"Train.csv": TABLE, "Valid.csv": TABLE, "Test.csv": TABLE},
+    {"train.csv": TABLE, "README.md": "x", "unsupervised-00000-of-00001.csv": "x\n"},
+    {**LAYOUT, "imdb.vocab": "", "Train/urls_pos.txt": "", "Train/Unsup/1.txt": ""},
+    {**LAYOUT, "notes/1.txt": "x", "images/2020/1.png": "x"},
+    {**LAYOUT, "Dev.csv": TABLE},
 ]
 REFUSED = {  # what is unclear -> files, and what the message names
     "a folder among the texts": ({**LAYOUT, "Train/neg/2020/1.txt": "x"}, "2020"),
     "two tables of a split": ({"train.csv": TABLE, "TRAIN.csv": TABLE}, "TRAIN.csv, train.csv"),
     "a missing part": ({"train.csv": TABLE, "Test-00000-of-00002.csv": TABLE}, "Test-"),
-    "a table with labels": ({"train.csv": TABLE, "eval.csv": TABLE}, "eval.csv"),
+    "a table with another name": ({"train.csv": TABLE, "eval.csv": TABLE}, "eval.csv"),
+    "texts with another name": ({**LAYOUT, "eval/2020/1.txt": "x"}, "eval"),
     "texts without labels": ({"train.csv": TABLE, "test/1.txt": "x"}, "test"),
     "another format": ({"train.csv": TABLE, "Test.xlsx": "x"}, "Test.xlsx"),
     "labels in two cases": ({**LAYOUT, "Train/Neg/1.txt": "x"}, "'Neg' and 'neg'"),
@@ -149,17 +149,12 @@ REFUSED = {  # what is unclear -> files, and what the message names
 }
 
 
-@pytest.mark.parametrize(("files", "unused"), FOUND)
-def test_splits_are_found_by_name_and_other_files_are_named(
-    data_settings, tmp_path, caplog, files, unused
-):
+@pytest.mark.parametrize("files", FOUND)
+def test_splits_are_found_by_name(data_settings, tmp_path, files):
     cfg = at(data_settings, write(tmp_path, files))
     first = {re.split("[/.-]", file)[0].lower() for file in files}
     expected = {name for name, spellings in NAMES.items() if first & {*spellings}}
     assert {*found_in(cfg)} == expected
-    logged = [line for line in caplog.messages if "not used: " in line]
-    assert len(logged) == bool(unused)
-    assert not unused or f"not used: {unused}" in logged[0]
 
 
 @pytest.mark.parametrize("case", REFUSED)

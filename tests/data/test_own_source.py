@@ -35,7 +35,7 @@ def dated():
 
 
 def unknown():
-    return {"train": [("a film", "pos")], "eval": [("a film", "pos")]}
+    return {"eval": [("a film", "pos")]}
 
 
 def empty():
@@ -109,7 +109,7 @@ def test_changed_texts_are_other_data(package, data_settings, small):
     ("target", "message"),
     [
         ("absent", r"filmsets\.absent cannot be imported"),
-        ("unknown", r"filmsets\.unknown: it returns train, eval: return"),
+        ("unknown", r"filmsets\.unknown: its splits eval are none of train, validation, test"),
         ("empty", r"filmsets\.empty: row 1 .* is \('a film', None\) instead of a text and"),
         ("nan", r"filmsets\.nan: row 1 .* has the label nan, which may mean none"),
     ],

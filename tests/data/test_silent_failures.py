@@ -110,15 +110,3 @@ def test_weights_of_classes_change_the_training_loss_alone(settings, small, worl
     assert balanced["val_recall"][0] > plain["val_recall"][0], "of the smaller class"
     with pytest.raises(UserError, match=r"class_weights has 3 factors, but there are 2 classes"):
         fit(settings(*words, "class_weights=[1,2,3]"), tmp_path / "wrong")
-
-
-def test_labels_that_share_parts_are_named(data_settings, small, tmp_path, caplog):
-    def warned(*labels):
-        rows = [f'the film was good r{n},"{labels[n % len(labels)]}"' for n in range(60)]
-        (tmp_path / "r.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-        caplog.clear()
-        prepare_reviews(data_settings(*small, f"data.path={tmp_path}/r.csv"))
-        return "several labels per text are not supported" in caplog.text
-
-    assert warned("neg,action", "pos,action", "pos")
-    assert not warned("science/technology", "sports", "business & money")

@@ -1,12 +1,12 @@
 """Any data set of reviews of the library `datasets`: from the hub, or a folder of save_to_disk."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from imdbattn.data.labels import check_column, with_class_numbers
 from imdbattn.data.split_names import by_split
-from imdbattn.data.splits import Source, Texts, fingerprint
+from imdbattn.data.splits import Source, Texts
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.network import load_hub
 from imdbattn.settings.schema import ReviewDataSettings
@@ -31,8 +31,7 @@ def saved_reviews(path: Path, settings: ReviewDataSettings) -> Source:
 
     with wrapping_errors(path):
         dataset = datasets.load_from_disk(str(path))
-    state = state_of((file for file in sorted(path.rglob("*")) if file.is_file()), path)
-    return reviews_of(dataset, "path", str(path.resolve()), str(path), settings, state)
+    return reviews_of(dataset, "path", str(path.resolve()), str(path), settings)
 
 
 def is_saved(path: Path) -> bool:
@@ -40,20 +39,13 @@ def is_saved(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
-def state_of(files: Iterable[Path], folder: Path) -> str:
-    """Returns a checksum of the names in a folder, sizes and modification times of files."""
-    stats = ((file.relative_to(folder), file.stat()) for file in files)
-    return fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
-
-
 def reviews_of(
-    dataset: Any, kind: str, name: str, title: str, settings: ReviewDataSettings, state: str = ""
+    dataset: Any, kind: str, name: str, title: str, settings: ReviewDataSettings
 ) -> Source:
     """Returns the source of a Dataset or DatasetDict.
 
-    title: its name in messages. state: checksum of its files. Raises an exception, before the texts
-    are read, for a
-    split or a column that is missing.
+    title: its name in messages. Raises an exception, before the texts are read, for a split or a
+    column that is missing.
     """
     tables, chosen = {"": dataset}, dict[str, Any]()
     if isinstance(dataset, Mapping):
@@ -74,7 +66,7 @@ def reviews_of(
         return with_class_numbers(read, label_names or class_names, title)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
-    identity = repr((name, prints, state, columns, label_names))
+    identity = repr((name, prints, columns, label_names))
     return Source(kind, name, identity, load)
 
 

@@ -29,12 +29,6 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
     no value spans several lines and all values with a quote are of one way. Raises ValueError.
     """
     if not any('"' in line for line in lines()):
-        for number, line in enumerate(lines(), 1):
-            if line.rstrip("\r\n").endswith("\\"):
-                raise ValueError(
-                    f"line {number}: its last backslash may escape the line break: write all values"
-                    " in quotes"
-                )
         return delimited_rows(lines(), delimiter, LITERAL)
     rows: dict[str, int] = {}  # the number of rows in each way
     errors = {}

@@ -1,20 +1,16 @@
 """Reviews of users: a folder like aclImdb, tables for each split, or one table."""
 
-import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
-from imdbattn.data.labels import comparison_key, with_class_numbers
-from imdbattn.data.sources.hub import is_saved, saved_reviews, state_of
+from imdbattn.data.labels import with_class_numbers
+from imdbattn.data.sources.hub import is_saved, saved_reviews
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import Source, Texts
+from imdbattn.data.splits import Source, Texts, fingerprint
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError
 from imdbattn.io.files import sha256_of
 from imdbattn.settings.schema import ReviewDataSettings
-
-log = logging.getLogger(__name__)
 
 UNLABELED = ("unsup", "unsupervised")  # names of reviews without labels
 REMEDY = "rename it, or move it elsewhere"
@@ -26,7 +22,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column, settings.encoding_errors)
     label_names = settings.label_names and [*settings.label_names]
-    files = given_splits(path, {*columns[:2]}) if path.is_dir() else {"": [path]}
+    files = given_splits(path) if path.is_dir() else {"": [path]}
     states = []  # what changes when the content of the files does
     for split, group in files.items():
         if is_text(group[0]):  # there may be many of these
@@ -56,6 +52,16 @@ def is_text(file: Path) -> bool:
     return tables.suffix_of(file) == ".txt"
 
 
+def is_table(file: Path) -> bool:
+    return tables.suffix_of(file) in tables.SUFFIXES
+
+
+def state_of(files: Iterable[Path], folder: Path) -> str:
+    """Returns a checksum of the names in a folder, sizes and modification times of files."""
+    stats = ((file.relative_to(folder), file.stat()) for file in files)
+    return fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
+
+
 def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], list[str]]:
     """Returns the texts and labels of a table."""
     columns = {"data.text_column": settings.text_column, "data.label_column": settings.label_column}
@@ -63,31 +69,28 @@ def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], l
     return texts, labels
 
 
-def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
+def given_splits(path: Path) -> dict[str, list[Path]]:
     """Returns the files of each split in a folder: tables, or the texts in <split>/<label>/*.txt;
     `unsup` is skipped.
 
     Names of splits are compared without case. A split may be in several tables,
-    train-00000-of-00002 and so on. The log names the tables and folders that are not used.
-
-    columns: of texts and labels. Raises UserError if the files of a split are ambiguous.
+    train-00000-of-00002 and so on. Raises UserError for a table, or a folder with labeled texts,
+    that is not named as a split, and if the files of a split are ambiguous.
     """
-    contents = {}  # the files of each table and folder
+    contents = {}  # the files of each table and folder of a split
     parts: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # splits -> (number, entry)
-    others, unreadable = [], {}
     for entry in tables.visible_in(path):
-        contents[entry] = files_of(entry)
-        split, number = split_named(tables.stem_of(entry) if entry.is_file() else entry.name)
-        if not contents[entry]:
-            unreadable[split_named(entry.name.partition(".")[0])[0]] = entry
-        elif split:
+        name = entry.name.partition(".")[0]
+        split, number = split_named(name)
+        if split:
+            contents[entry] = files_of(entry)
             parts.setdefault(split, []).append((number, entry))
-        else:
-            others.append(entry)
-    for split, entry in unreadable.items():
-        if split and split not in parts:
-            wanted = f"a table ({', '.join(tables.SUFFIXES)}) nor a folder with <label>/*.txt"
-            raise UserError(f"{entry} is neither {wanted}: {REMEDY}")
+            if not contents[entry]:
+                wanted = f"a table ({', '.join(tables.SUFFIXES)}) nor a folder with <label>/*.txt"
+                raise UserError(f"{entry} is neither {wanted}: {REMEDY}")
+        elif name.casefold().partition("-")[0] not in UNLABELED and has_reviews(entry):
+            named = "has reviews, but is not named train, validation, test"
+            raise UserError(f"{entry} {named}: {REMEDY}")
     files: dict[str, list[Path]] = {}
     for split, numbered in parts.items():
         numbered.sort()
@@ -97,39 +100,21 @@ def given_splits(path: Path, columns: set[str]) -> dict[str, list[Path]]:
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
         files[split] = [file for _, entry in numbered for file in contents[entry]]
-    labels = labels_of(file for group in files.values() for file in group)
-    for entry in others:
-        has_labels = not labels.isdisjoint(labels_of(contents[entry]))
-        if has_labels if entry.is_dir() else has_columns(entry, columns):
-            named = "has labeled reviews, but is not named train, validation, test"
-            raise UserError(f"{entry} {named}: {REMEDY}")
-    if others:
-        log.warning("%s: not used: %s", path, ", ".join(entry.name for entry in others))
     return files
 
 
-def labels_of(files: Iterable[Path]) -> set[str]:
-    """Returns the comparison keys of the names of the files' folders."""
-    return {comparison_key(file.parent.name) for file in files}
-
-
 def files_of(entry: Path) -> list[Path]:
-    """Returns a table, or the texts <entry>/<label>/*.txt in numeric order, but only one per label
-    if the folder is not named as a split; else nothing.
-    """
+    """Returns a table, or the texts <entry>/<label>/*.txt in numeric order; else nothing."""
     if entry.is_file():
-        return [entry] if tables.suffix_of(entry) in tables.SUFFIXES else []
-    folders = [inner for inner in tables.visible_in(entry) if inner.is_dir()]
-    labels = [folder for folder in folders if folder.name.casefold() not in UNLABELED]
-    if split_named(entry.name)[0]:
-        return [text for label in labels for text in tables.numbered(tables.visible_in(label))]
-    return [text for label in labels for text in [*label.glob("*.txt")][:1]]
+        return [entry] if is_table(entry) else []
+    labels = [
+        inner
+        for inner in tables.visible_in(entry)
+        if inner.is_dir() and inner.name.casefold() not in UNLABELED
+    ]
+    return [text for label in labels for text in tables.numbered(tables.visible_in(label))]
 
 
-def has_columns(file: Path, columns: set[str]) -> bool:
-    """Returns whether a table that is not named as a split has these columns."""
-    if tables.stem_of(file).casefold().partition("-")[0] in UNLABELED:
-        return False
-    with suppress(Exception):  # another program may have written it
-        return columns <= {*tables.open_table(file)[0]}
-    return False
+def has_reviews(entry: Path) -> bool:
+    """Returns whether a table or folder that is not named as a split may have reviews."""
+    return is_table(entry) if entry.is_file() else any(entry.glob("*/*.txt"))

@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 LINES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
 SUFFIXES = (*LINES, ".parquet", ".xlsx")
 OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
-# Windows and macOS write these files into any folder.
-OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str | None, ...]  # values of a table, None for null
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -37,12 +35,6 @@ def suffix_of(path: Path) -> str:
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if suffix in COMPRESSED and inner in LINES else suffix
-
-
-def stem_of(path: Path) -> str:
-    """Returns the name without its suffixes: train of train.csv.gz."""
-    is_compressed = suffix_of(path) != path.suffix.lower()
-    return Path(path.stem).stem if is_compressed else path.stem
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -69,12 +61,11 @@ def visible_in(folder: Path) -> list[Path]:
     return visible
 
 
-def numbered(files: Iterable[Path]) -> list[Path]:
+def numbered(files: Sequence[Path]) -> list[Path]:
     """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are of one film.
 
-    Raises UserError for one that is not .txt, except those that Windows and macOS write.
+    Raises UserError for one that is not .txt.
     """
-    files = [file for file in files if file.name.casefold() not in OF_SYSTEMS]
     for file in files:
         if suffix_of(file) != ".txt":
             raise UserError(f"{file} is not a .txt file: rename it, or move it elsewhere")
