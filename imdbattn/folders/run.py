@@ -13,6 +13,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import BEST
 from imdbattn.io.files import SavedNet, expanded, read_checkpoint, read_json
 from imdbattn.settings.keys import NestedDict
 from imdbattn.settings.trust import read_settings, refuse_interpolations, refuse_untrusted
@@ -44,7 +45,7 @@ class Run:
     ):
         self.place, self.trust, self.caller_settings = os.fspath(place), trust, caller_settings
         self.folder = expanded(place)
-        self.file = self.folder / "checkpoints" / "best.ckpt"
+        self.file = self.folder / BEST
         self.kind: Literal["folder", "export", "checkpoint"] = "folder"
         # os.path.isfile is used because Path.is_file raises for names that are too long.
         if self.place.endswith(".ckpt") and os.path.isfile(self.folder):

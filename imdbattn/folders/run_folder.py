@@ -31,7 +31,9 @@ SPLIT_FILES = {  # split -> the files of its predictions and of their texts
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
 }
 SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
-TRAINING = ("metrics.csv", "checkpoints/last.ckpt", "checkpoints/best.ckpt")
+# The complete state of a run, and the weights of its best epoch
+LAST, BEST = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
+TRAINING = ("metrics.csv", LAST, BEST)
 # Folders for what commands compute with the best checkpoint
 RESULTS = ("pictures", "evaluations", "explanations")
 # A sweep's folder has a line for each job that has ended, a search's folder its settings.

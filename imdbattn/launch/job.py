@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig
 
-from imdbattn.folders.run_folder import SWEEP_LOG, has_results, results_file
+from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
 from imdbattn.io.files import read_json
 from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.schema import TrainingSettings
@@ -50,7 +50,7 @@ def resumable(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether `folder` contains the last checkpoint of a run on the current data that has
     results to add.
     """
-    started = (folder / "checkpoints" / "last.ckpt").exists()
+    started = (folder / LAST).exists()
     return started and not has_results(folder, settings.test) and on_current_data(folder, settings)
 
 

@@ -14,6 +14,8 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Mode
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
 from imdbattn.folders.run_folder import (
+    BEST,
+    LAST,
     SPLIT_FILES,
     begin_folder,
     check_folder,
@@ -50,20 +52,15 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
     folder is changed, and SystemExit after a signal.
     """
     check_folder(folder)
-    signals = RunSignals(settings, folder, has_state=resume)
+    signals = RunSignals(settings, folder, resume)
     with writing_into(folder), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
-            if (folder / "checkpoints" / "last.ckpt").exists():
-                log.warning(
-                    "%(run)s has the state of a stopped run, which this run replaces;"
-                    " resume=%(run)s continues it",
-                    {"run": os.path.relpath(folder)},
-                )
-        if not (resume and has_results(folder, settings.test)):
-            return fit_locked(settings, folder, resume, signals)
-    log.info("This run is already finished:")
-    return read_json(folder / "metrics.json")
+            warn_of_state(folder)
+        elif has_results(folder, settings.test):
+            log.info("This run is already finished:")
+            return read_json(folder / "metrics.json")
+        return fit_locked(settings, folder, resume, signals)
 
 
 def fit_locked(
@@ -74,45 +71,39 @@ def fit_locked(
     check_settings(settings)
     prepare_process(settings)
 
-    task, saved = task_of(settings), folder / "checkpoints" / "last.ckpt"
+    task = task_of(settings)
     data_class = task.class_of("data", BatchData)
     data = data_class(settings, data_class.read(settings))
     settings, corpus = data.resolved_settings(), data.corpus
-    state = read_state(saved) if resume else None
+    state = read_state(folder) if resume else None
     module = new_module(task, settings, corpus, state)
 
-    inputs = {"vectors": module.hparams.get("vectors"), "tokenizer": corpus.facts.get("tokenizer")}
-    fingerprints = {**corpus.fingerprints, **inputs}
-    loss_monitor, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
-    beginning = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
-    saving = ResumeCheckpoint(folder, fingerprints, loss_monitor, settings.save_minutes, signals)
-    best = best_checkpoint(settings, saved.parent)
+    begin = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
+    losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
+    fingerprints = input_fingerprints(module, corpus)
+    save = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)
+    best = best_checkpoint(settings, folder)
     # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
     # before anything else happens in a step.
-    callbacks = [beginning, saving, loss_monitor, throughput, best]
-    callbacks += other_callbacks(settings, best, tracker)
+    callbacks = [begin, save, losses, throughput, best, *other_callbacks(settings, best, tracker)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
-    failed = True
-    try:
+    with tracker:
         # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
-        trainer.fit(module, data, ckpt_path=saved if state else None)
-        beginning.begin(trainer)  # this is needed if all steps were made before
+        trainer.fit(module, data, ckpt_path=folder / LAST if state else None)
+        begin.begin(trainer)  # this is needed if all steps were made before
         signals.place = "after training"
         signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)
         # The best weights are scored, or the last ones of a run without a validation.
         if best.best_model_path:
-            module.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
+            module.load_state_dict(read_checkpoint(folder / BEST)["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            trainer.save_checkpoint(saved.with_name("best.ckpt"), weights_only=True)
+            trainer.save_checkpoint(folder / BEST, weights_only=True)
         metrics = write_results(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics)
-        failed = False
-    finally:
-        tracker.end(failed)
     return metrics
 
 
@@ -135,7 +126,7 @@ class BeginRun(L.Callback):
     ):
         self.folder, self.settings, self.source_key = folder, settings, source_key
         self.tracker, self.signals, self.resume = tracker, signals, resume
-        self.has_state, self.curve = state is not None, saved_curve(state)
+        self.continues, self.curve = state is not None, saved_curve(state)
         self.begun = False
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -148,9 +139,9 @@ class BeginRun(L.Callback):
         self.begun = True
         if trainer.is_global_zero:
             machine = environment() | {"source_key": self.source_key}
-            begin_folder(self.folder, self.settings, machine, keep_training=self.has_state)
+            begin_folder(self.folder, self.settings, machine, keep_training=self.continues)
         trainer.loggers = self.tracker.start(self.folder, self.settings.dump(), self.resume)
-        self.signals.has_state = True
+        self.signals.place = "in training"
         if self.curve and trainer.is_global_zero:
             restore_curve(trainer.loggers[0], self.folder / "metrics.csv", self.curve)
 
@@ -165,11 +156,21 @@ def prepare_process(settings: TrainingSettings) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def read_state(file: Path) -> Checkpoint | None:
+def warn_of_state(folder: Path) -> None:
+    """Warns if a new run replaces the state of a stopped one."""
+    if (folder / LAST).exists():
+        log.warning(
+            "%(run)s has the state of a stopped run, which this run replaces; resume=%(run)s"
+            " continues it",
+            {"run": os.path.relpath(folder)},
+        )
+
+
+def read_state(folder: Path) -> Checkpoint | None:
     """Returns the state of a stopped run; None, with a warning, if it has saved none."""
-    if file.exists():
-        return read_checkpoint(file)
-    log.warning("%s does not exist: training starts from the beginning", file)
+    if (folder / LAST).exists():
+        return read_checkpoint(folder / LAST)
+    log.warning("%s does not exist: training starts from the beginning", folder / LAST)
     return None
 
 
@@ -198,11 +199,18 @@ def check_settings(settings: TrainingSettings) -> None:
     check_arguments(settings.model.net, "model.net", torch.nn.Module, torch.nn.Module)
 
 
+def input_fingerprints(module: Learner, corpus: Corpus) -> dict[str, object]:
+    """Returns the fingerprints of the splits, the vectors and the code of a custom tokenizer."""
+    vectors, tokenizer = module.hparams.get("vectors"), corpus.facts.get("tokenizer")
+    return {**corpus.fingerprints, "vectors": vectors, "tokenizer": tokenizer}
+
+
 def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:
-    """Returns the callback that writes best.ckpt, the weights of the best epoch."""
+    """Returns the callback that writes the weights of the best epoch."""
+    file = folder / BEST
     return ModelCheckpoint(
-        folder,
-        "best",
+        file.parent,
+        file.stem,
         monitor=f"val/{short_name(settings.choose_by)}",
         mode="min" if settings.choose_by == "loss" else "max",
         save_weights_only=True,

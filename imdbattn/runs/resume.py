@@ -23,7 +23,7 @@ from lightning.pytorch.loops.progress import _Progress as LoopProgress
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import has_results, results_file
+from imdbattn.folders.run_folder import LAST, has_results, results_file
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.signals import NOTHING_SAVED, Signals
@@ -34,6 +34,7 @@ from imdbattn.tasks.learner import from_all
 STATE_KEY = "imdbattn_resume_state"  # the key of our state in Lightning's checkpoint
 # Processes exchange a request: 0 (none), SAVE, or the number of a signal (all are above 1).
 SAVE = 1
+BEFORE = "before training"  # where a run is until its first step
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -74,22 +75,23 @@ def restore_curve(csv_logger: Any, file: Path, curve: str) -> None:
 class RunSignals(Signals):
     """The signals of a run. The line says where it was, if its state is saved, and how to continue.
 
-    has_state: whether the state in the folder, if there is one, is of this run.
+    resume: whether the run continues the one in the folder.
     """
 
-    def __init__(self, settings: TrainingSettings, folder: Path, has_state: bool):
+    def __init__(self, settings: TrainingSettings, folder: Path, resume: bool):
         super().__init__("")
-        self.settings, self.folder, self.has_state = settings, folder, has_state
-        self.place = "before training"
+        self.settings, self.folder, self.resume = settings, folder, resume
+        self.place = BEFORE
 
     def describe(self) -> str:
         if rank_zero_only.rank:  # type: ignore[attr-defined]
             return ""
+        if self.place == BEFORE and not self.resume:  # the folder may have files of another run
+            return f"stopped {self.place}; {NOTHING_SAVED}"
         is_written = (self.folder / results_file(self.settings)).exists()
-        is_finished = self.settings.is_debug or has_results(self.folder, self.settings.test)
-        if self.has_state and is_written and is_finished:
+        if is_written and (self.settings.is_debug or has_results(self.folder, self.settings.test)):
             return f"stopped {self.place}; the run is finished, its results are written"
-        if self.has_state and (self.folder / "checkpoints" / "last.ckpt").exists():
+        if (self.folder / LAST).exists():
             run = shlex.quote(os.path.relpath(self.folder))
             trust = trust_option(self.folder / "config.yaml")
             return (
@@ -113,14 +115,14 @@ class ResumeCheckpoint(L.Callback):
     def __init__(
         self,
         folder: Path,
-        fingerprints: Mapping[str, str | None],
+        fingerprints: Mapping[str, object],
         losses: LossMonitor,
         minutes: float | None,
         signals: RunSignals,
     ):
         self.folder, self.losses, self.minutes = folder, losses, minutes
         self.fingerprints, self.signals = fingerprints, signals
-        self.file, self.curve = folder / "checkpoints" / "last.ckpt", folder / "metrics.csv"
+        self.file, self.curve = folder / LAST, folder / "metrics.csv"
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes exchanged requests
         # For each process, its random state and the sums of this epoch's steps
@@ -139,7 +141,7 @@ class ResumeCheckpoint(L.Callback):
             torch.set_rng_state(self.loaded_state["random"])
             if "cuda" in self.loaded_state and module.device.type == "cuda":
                 torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
-        self.signals.wait()  # training stops before its next step
+        self.signals.defer()  # training stops before its next step
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         request = max(from_all(trainer, self.signals.received))

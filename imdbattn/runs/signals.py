@@ -78,7 +78,7 @@ class Signals:
         if self.received:
             raise self.stopped(self.received)
 
-    def wait(self) -> None:
+    def defer(self) -> None:
         """Makes a signal only set `received`; a second one raises Stopped at once."""
         for number in SIGNALS:
             set_handler(number, self.note)

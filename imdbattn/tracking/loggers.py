@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from lightning.pytorch.loggers import CSVLogger, Logger
@@ -97,7 +97,8 @@ class AdaptedLogger(RunLogger):
 
 
 class Tracker:
-    """Starts and ends the loggers of a run or a sweep, and logs what Lightning does not log.
+    """Starts the loggers of a run or a sweep, and logs what Lightning does not log. As a context
+    manager, it ends those of a run.
 
     named: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
     Logger, or wrong arguments.
@@ -162,11 +163,16 @@ class Tracker:
             with only_warning(log, f"logger.{choice}: results were not logged"):
                 logger.publish(folder, metrics, results)
 
-    def end(self, failed: bool) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         """Ends the loggers, so that nothing of the next job in this process is logged to them."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice} did not end"):
-                logger.end(failed)
+                logger.end(failed=error is not None)
 
     # --- a sweep ----------------------------------------------------------------------------------
 

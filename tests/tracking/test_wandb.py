@@ -51,10 +51,9 @@ def published(trained, settings, tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("WANDB_RUN_ID", "shared")
         patch.setitem(config, "password", "open sesame")
-        tracker = Tracker(logger)
-        tracker.start(folder, config, resume=False)
-        tracker.publish(folder, metrics)
-        tracker.end(failed=False)
+        with Tracker(logger) as tracker:
+            tracker.start(folder, config, resume=False)
+            tracker.publish(folder, metrics)
     return read_back(folder), metrics, page
 
 
@@ -83,9 +82,8 @@ CONVENTIONS = {
 def header_of(settings, folder: Path, *overrides: str):
     """The header of a run that is started with these settings, in the environment as it is."""
     folder.mkdir()
-    tracker = Tracker(settings("logger=wandb", *overrides).logger)
-    tracker.start(folder, CONFIG, resume=False)
-    tracker.end(failed=False)
+    with Tracker(settings("logger=wandb", *overrides).logger) as tracker:
+        tracker.start(folder, CONFIG, resume=False)
     return read_back(folder).run
 
 
