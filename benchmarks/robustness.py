@@ -35,7 +35,6 @@ from imdbattn.report import statistics
 from imdbattn.report.comparison import by_set, read_predictions
 from imdbattn.report.comparison_figures import (
     GREY,
-    MARKER_SHAPES,
     row_chart,
     with_title,
     wrapped,
@@ -53,6 +52,7 @@ from imdbattn.report.variants import variants
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
+MARKER_SHAPES = "os^Dv<>P"
 TOLERANCE = 0.02  # of a probability; a GPU's bfloat16 differs less than that from a CPU
 
 DIGIT = r"\d+(?:[.,]\d+)?(?:[ -]1/2|½)?"

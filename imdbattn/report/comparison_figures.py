@@ -3,10 +3,10 @@
 Accuracies are in percent.
 """
 
+import itertools
 import math
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,7 +23,6 @@ BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
-MARKER_SHAPES = "os^Dv<>P"  # these and COLORS make 56 different markers
 
 
 def accuracies(comparison: ComparedSet) -> Figure:
@@ -61,7 +60,7 @@ def accuracies_by_length(comparison: ComparedSet) -> Figure:
         if rung["trained_on"]:
             shortest, longest = rung["trained_on"]
             axes.axvspan(shortest - 0.5, longest + 0.5, color=GREY, alpha=0.18, lw=0)
-        band(axes, rung["lengths"], 100, BLUE, marker=".")
+        band(axes, rung["lengths"], 100, BLUE)
         integer_ticks(axes, 5)
     item = comparison["items"][:-1]
     figure.supxlabel(f"length of the source {item} ({comparison['unit']})", fontsize=9)
@@ -70,51 +69,49 @@ def accuracies_by_length(comparison: ComparedSet) -> Figure:
 
 
 def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
-    """Draws a panel for each rung: training and validation over epochs.
-
-    quantity: accuracy or loss.
-    """
-    factor = 100 if quantity == "accuracy" else 1
-    rungs = [rung for rung in comparison["rungs"] if f"val/{quantity}" in rung["curves"]]
-    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
-    for axes, rung in zip(panels, rungs, strict=True):
-        for split, color, line in (("train", ORANGE, "--"), ("val", BLUE, "-")):
-            if curve := rung["curves"].get(f"{split}/{quantity}"):
-                band(axes, curve, factor, color, ls=line, marker=marker_of(curve))
-        integer_ticks(axes, 5)
-    validation = "validation"
+    """Draws training and validation over epochs. quantity: accuracy or loss."""
     training = "training"
+    validation = "validation"
     if quantity == "accuracy" and not comparison["labels"]:
-        validation += f", whole {comparison['items']}"
         training += ", single symbols"
-    panels[0].plot([], [], color=BLUE, label=validation)
-    panels[0].plot([], [], "--", color=ORANGE, label=training)
-    unit = "accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)"
-    figure.supylabel(unit, fontsize=9)
+        validation += f", whole {comparison['items']}"
+    lines = {
+        f"train/{quantity}": (training, ORANGE, "--"),
+        f"val/{quantity}": (validation, BLUE, "-"),
+    }
+    figure = over_epochs(comparison, lines, 100 if quantity == "accuracy" else 1)
+    figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", size=9)
     return with_title(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
 
 
-def marker_of(curve: Curve) -> str | None:
-    """Returns a dot for curves so short that a line would not show them."""
-    return "." if len(curve["x"]) < 3 else None
-
-
 def entropies_of_seeds(comparison: ComparedSet) -> Figure:
-    """Draws a panel for each rung: the entropy of each attention over epochs."""
-    rungs = [rung for rung in comparison["rungs"] if entropy_names(rung)]
-    names = list(dict.fromkeys(name for rung in rungs for name in entropy_names(rung)))
+    """Draws the entropy of each attention over epochs."""
+    names = dict.fromkeys(name for rung in comparison["rungs"] for name in entropy_names(rung))
+    lines = {}
+    for name, color in zip(names, itertools.cycle(COLORS)):
+        lines[name] = (name.removeprefix(ENTROPY).replace("layer", "layer "), color, "-")
+    figure = over_epochs(comparison, lines, 100)
+    figure.supylabel("entropy (% of equal weights)", size=9)
+    return with_title(figure, "Entropy of attention over epochs, band over seeds", legend=4)
+
+
+def over_epochs(
+    comparison: ComparedSet, lines: Mapping[str, tuple[str, str, str]], factor: float
+) -> Figure:
+    """Draws a panel for each rung that has one of the curves.
+
+    lines: label, color and style of the line of each curve.
+    """
+    rungs = [rung for rung in comparison["rungs"] if lines.keys() & rung["curves"]]
     figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
     for axes, rung in zip(panels, rungs, strict=True):
-        for name in entropy_names(rung):
-            curve = rung["curves"][name]
-            color = COLORS[names.index(name) % len(COLORS)]
-            band(axes, curve, 100, color, marker=marker_of(curve))
+        for name, (_, color, dashes) in lines.items():
+            if curve := rung["curves"].get(name):
+                band(axes, curve, factor, color, dashes)
         integer_ticks(axes, 5)
-    for index, name in enumerate(names):
-        label = name.removeprefix(ENTROPY).replace("layer", "layer ")
-        panels[0].plot([], [], color=COLORS[index % len(COLORS)], label=label)
-    figure.supylabel("entropy (% of equal weights)", fontsize=9)
-    return with_title(figure, "Entropy of attention over epochs, band over seeds", legend=4)
+    for label, color, dashes in lines.values():
+        panels[0].plot([], [], dashes, color=color, label=label)
+    return figure
 
 
 def entropy_names(rung: RungResults) -> list[str]:
@@ -122,16 +119,16 @@ def entropy_names(rung: RungResults) -> list[str]:
     return [name for name in rung["curves"] if name.startswith(ENTROPY)]
 
 
-def band(axes: Axes, curve: Curve, factor: float, color: str, **line: Any) -> None:
+def band(axes: Axes, curve: Curve, factor: float, color: str, line: str = "-") -> None:
     """Draws a line at the mean over the seeds that reached each x, and a band from the lowest to
-    the highest of them. line: arguments of Axes.plot.
+    the highest of them. line: its style.
     """
     values_SX = factor * np.array(curve["values"], dtype=float)  # NaN instead of None
     reached = np.isfinite(values_SX).any(0)
     x = np.array(curve["x"])[reached]
     known_SX = np.ma.masked_invalid(values_SX[:, reached])
     axes.fill_between(x, known_SX.min(0), known_SX.max(0), color=color, alpha=0.22, lw=0)
-    axes.plot(x, known_SX.mean(0), color=color, **line, lw=1.6)
+    axes.plot(x, known_SX.mean(0), line, color=color, marker=".", lw=1.6)
 
 
 def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:

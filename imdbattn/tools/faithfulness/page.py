@@ -2,26 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
-from imdbattn.report.comparison_figures import COLORS, small_multiples, with_title
 from imdbattn.report.content import Interval
 from imdbattn.report.numbers import decimal, mean_and_sd, p_value, percents
-from imdbattn.report.pages import Picture, Report, Section, Table
-from imdbattn.tools.faithfulness.scores import RAW, WITH_VALUES, WORD_SCORES
+from imdbattn.report.pages import Report, Section, Table
+from imdbattn.tools.faithfulness.scores import RAW, WORD_SCORES
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 
 # a score fails the randomization test if its correlation is significantly above this
 UNCHANGED = 0.5
 QUESTION = "Is attention an explanation here? By erasure,"
 DIGITS = 3  # decimals of all numbers
-DASHES = ("-", "--", ":", "-.")  # these and COLORS make 28 different lines
 TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
 MEASURES = TEXTS.measures  # name -> title and text
 NOTES = TEXTS.notes  # name -> text
@@ -36,7 +31,7 @@ def report_of(summary: Summary) -> Report:
         title=headline(summary),
         about=f"{shared.set_name(summary)}.",
         lead=f"Of {len(claims):,} claims about scores: {text}." if claims else "",
-        points=sentences(summary),
+        points=failed_scores(summary),
         sections=sections(summary),
         notes=notes(summary),
         skipped=summary["skipped"],
@@ -48,13 +43,10 @@ def report_of(summary: Summary) -> Report:
 def sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure, between the runs and the claims."""
     about = "Accuracy on these reviews, ± standard deviation over seeds."
-    caption = "Loss of probability by share of removed words."
-    figure = Picture("erasure", partial(erasure_figure, summary), caption)
-    by_share = Section("Erasure by share of the words", pictures=[figure], folded=True)
     differences = "Differences from random words, + is better."
     claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
     rungs = Section("Rungs", about, runs_table(summary))
-    return [rungs, *measure_sections(summary), by_share, claims]
+    return [rungs, *measure_sections(summary), claims]
 
 
 def runs_table(summary: Summary) -> Table:
@@ -129,25 +121,6 @@ def ends(interval: Interval, sign: bool = False) -> str:
     return " to ".join(decimal(end, DIGITS, sign) for end in interval or ())
 
 
-def erasure_figure(summary: Summary) -> Figure:
-    """Draws comprehensiveness over the removed share: a panel for each rung, a line for a score."""
-    rungs = summary["rungs"]
-    shares = percents(summary["method"]["shares"])
-    names = list(dict.fromkeys(score for rung in rungs for score in rung["by_share"]))
-    figure, panels = small_multiples([rung["label"] for rung in rungs])
-    for axes, rung in zip(panels, rungs, strict=True):
-        for index, name in enumerate(names):
-            values = rung["by_share"].get(name, [np.nan] * len(shares))
-            line = DASHES[index % len(DASHES)]
-            color = COLORS[index % len(COLORS)]
-            label = shown(name) if axes is panels[0] else None  # all panels share one legend
-            axes.plot(shares, values, ".", ls=line, color=color, lw=1.3, label=label)
-        axes.set_xlabel("removed words (%)", fontsize=8)
-    figure.supylabel("loss of probability", fontsize=9)
-    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # leaves room for the legend
-    return with_title(figure, "Erasure of the words with the largest scores", legend=2)
-
-
 def headline(summary: Summary) -> str:
     """Returns the answer in one sentence, from claims on the comprehensiveness of attention.
 
@@ -183,45 +156,21 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
     return bool(claim["interval"][0] > attention["interval"][1])
 
 
-def sentences(summary: Summary) -> list[str]:
-    """Returns what tables do not say directly: which scores are best, and which fail a test."""
+def failed_scores(summary: Summary) -> list[str]:
+    """Returns a sentence on the scores that do not change with random weights, if any has enough
+    reviews.
+    """
     numbers = [entry for entry in summary["numbers"] if not entry["few"]]
-    lines = best_scores(numbers)
-    if randomized := [entry for entry in numbers if entry["measure"] == "randomized"]:
-        lines.append(failed_scores(randomized))
-    if len(numbers) < len(summary["numbers"]):
-        fewest = summary["method"]["fewest"]
-        lines.append(f"Numbers of fewer than {fewest} reviews are listed, but claim nothing.")
-    return lines
-
-
-def best_scores(numbers: Sequence[MeasuredNumber]) -> list[str]:
-    """Returns a sentence for each rung: its highest normalized AOPC by groups of scores."""
-    normalized = [entry for entry in numbers if entry["measure"] == "normalized"]
-    means = {(entry["about"], entry["rung"]): entry["mean"] for entry in normalized}
-    names = list(dict.fromkeys(name for name, _ in means))
-    groups = {"attention weights": RAW, "norms and value zeroing": WITH_VALUES, "all scores": names}
-    lines = []
-    for rung in dict.fromkeys(rung for _, rung in means):
-        parts = []
-        for group, members in groups.items():
-            mean, best = max((means.get((name, rung), -1), name) for name in members)
-            if mean > -1:
-                parts.append(f"{group} {decimal(mean, DIGITS)} ({shown(best)})")
-        reviews = min(entry["reviews"] for entry in normalized if entry["rung"] == rung)
-        lines.append(f"{rung}, highest normalized AOPC of {reviews:,} reviews: {', '.join(parts)}.")
-    return lines
-
-
-def failed_scores(randomized: Sequence[MeasuredNumber]) -> str:
-    """Returns a sentence on the scores that do not change with random weights."""
+    randomized = [entry for entry in numbers if entry["measure"] == "randomized"]
+    if not randomized:
+        return []
     failed = []
     for entry in randomized:
         if entry["interval"] is not None and entry["interval"][0] > UNCHANGED:
             failed.append(f"{shown(entry['about'])} in {entry['rung']}")
     text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
     reviews = min(entry["reviews"] for entry in randomized)
-    return f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."
+    return [f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."]
 
 
 def notes(summary: Summary) -> list[str]:
