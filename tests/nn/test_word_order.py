@@ -128,7 +128,7 @@ def test_rotary_scores_depend_on_the_distance_and_not_on_the_place_in_the_review
 
 
 def test_heads_are_initialized_to_attend_to_their_places():
-    scores_HTT = added(Distances(6, places=[None, -1, 1, -2, 0]), list(range(40)))
+    scores_HTT = added(Distances(6, offsets=[None, -1, 1, -2, 0]), list(range(40)))
     for head, place in enumerate([None, -1, 1, -2, 0, None]):
         for i in range(2, 39):
             weights_T = scores_HTT[head, i].softmax(0)
@@ -136,7 +136,7 @@ def test_heads_are_initialized_to_attend_to_their_places():
                 torch.testing.assert_close(weights_T, torch.full((40,), 1 / 40))
             else:
                 assert weights_T[i + place] > 0.9
-    blind_HTT = added(Distances(2, places=[-1], strength=0), list(range(40)))
+    blind_HTT = added(Distances(2, offsets=[-1], strength=0), list(range(40)))
     assert blind_HTT.eq(0).all()
 
 

@@ -249,9 +249,6 @@ class Doubled(ReviewClassifier):
 class DoubledTask(ReviewTask):
     module = Doubled
 
-
-class NoModule(ReviewTask):
-    module = Nearness
 """
 POOLING = "model.net.pooling._target_=kinds."
 KIND = {
@@ -295,10 +292,6 @@ WRONG = {
         r"score \(kinds\.Wrong\): it returns",
     ),
     "an error of its own": (["model=mean", POOLING + "Typo"], "model=mean: a typo"),
-    "another kind": (
-        ["model=mean", "task._target_=kinds.NoModule"],
-        r"not a subclass of imdbattn\.tasks",
-    ),
 }
 
 

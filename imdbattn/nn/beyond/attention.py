@@ -91,7 +91,7 @@ class Distances(nn.Module):
     compute the term. Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
 
     waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
-    places: head h initially attends to places[h % len(places)]: 0 is the word itself, -1 the
+    offsets: head h initially attends to offsets[h % len(offsets)]: 0 is the word itself, -1 the
     previous, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     """
@@ -102,7 +102,7 @@ class Distances(nn.Module):
         self,
         heads: int,
         waves: int = 8,
-        places: Sequence[int | None] = (None, -1, 1, -2, 0),
+        offsets: Sequence[int | None] = (None, -1, 1, -2, 0),
         strength: float = 1.5,
     ):
         super().__init__()
@@ -111,7 +111,7 @@ class Distances(nn.Module):
         angle_TM = torch.arange(LENGTH, dtype=torch.float64)[:, None] * frequency_M
         table_TW = torch.cat([angle_TM.cos(), angle_TM.sin()], -1).float()
         self.register_buffer("table_TW", table_TW, persistent=False)
-        first = [places[head % len(places)] for head in range(heads)]
+        first = [offsets[head % len(offsets)] for head in range(heads)]
         strength_H = torch.tensor([0.0 if offset is None else strength for offset in first])
         strength_H1 = strength_H[:, None]
         angle_HM = torch.tensor([offset or 0.0 for offset in first])[:, None] * frequency_M

@@ -20,7 +20,7 @@ class MaskedWords(nn.Module):
     """
 
     guessed_G: Tensor
-    place_V: Tensor
+    guess_of_V: Tensor
 
     def __init__(self, encoder: Classifier, guessed_G: Tensor, counts_G: Tensor, rows: int):
         super().__init__()
@@ -28,9 +28,9 @@ class MaskedWords(nn.Module):
         for part in (encoder.pooling, encoder.head):
             part.requires_grad_(False)
         self.register_buffer("guessed_G", guessed_G)
-        place_V = torch.full((rows,), -1)
-        place_V[guessed_G] = torch.arange(len(guessed_G))
-        self.register_buffer("place_V", place_V, persistent=False)
+        guess_of_V = torch.full((rows,), -1)
+        guess_of_V[guessed_G] = torch.arange(len(guessed_G))
+        self.register_buffer("guess_of_V", guess_of_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
         # It replaces every masked word; in the paper, some remain unchanged.
         self.mask_E = nn.Parameter(torch.zeros(width))
@@ -39,22 +39,22 @@ class MaskedWords(nn.Module):
 
     def maskable(self, tokens_BT: Tensor) -> Tensor:
         """Returns (B, T) bool: which words may be masked."""
-        return self.place_V[tokens_BT] >= 0
+        return self.guess_of_V[tokens_BT] >= 0
 
     def forward(
-        self, batch: Any, masked_BT: Tensor, places_M: Tensor | None = None
+        self, batch: Any, masked_BT: Tensor, indices_M: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Returns the logits (M, G) of the words where `masked_BT` is True, which are hidden, and
         their indices in `guessed_G` (M,), -1 for words that are not maskable.
 
-        places_M: other places in flattened `masked_BT` whose words are predicted.
+        indices_M: other indices into flattened `masked_BT` whose words are predicted.
         """
-        if places_M is None:
-            places_M = masked_BT.flatten().nonzero()[:, 0]
+        if indices_M is None:
+            indices_M = masked_BT.flatten().nonzero()[:, 0]
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, words = self.encoder.encode(x_BTE, batch)
         x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
         vectors_GE = self.encoder.embedding(self.guessed_G)
-        logits_MG = self.guess(x_BTD.flatten(0, 1)[places_M]) @ vectors_GE.T + self.bias_G
-        return logits_MG, self.place_V[batch.tokens_BT.flatten()[places_M]]
+        logits_MG = self.guess(x_BTD.flatten(0, 1)[indices_M]) @ vectors_GE.T + self.bias_G
+        return logits_MG, self.guess_of_V[batch.tokens_BT.flatten()[indices_M]]

@@ -71,16 +71,16 @@ def evaluation_mask(items_B: Tensor, positions_BT: Tensor, share: float) -> Tens
     return hash_BT < share * 2**32
 
 
-def places_of(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
+def masked_indices(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
     """Returns the indices (M,) of flattened positions that are True, and whether each is True. With
     `most`, M is fixed: other positions follow, because reading the number would wait.
     """
     if most is None:
-        places_M = masked_BT.flatten().nonzero()[:, 0]
+        indices_M = masked_BT.flatten().nonzero()[:, 0]
     else:
         order = masked_BT.flatten().byte().argsort(descending=True, stable=True)
-        places_M = order[: min(most, len(order))]
-    return places_M, masked_BT.flatten()[places_M]
+        indices_M = order[: min(most, len(order))]
+    return indices_M, masked_BT.flatten()[indices_M]
 
 
 class MaskedWordModule(Learner):
@@ -114,8 +114,8 @@ class MaskedWordModule(Learner):
         have a loss of 0 and False.
         """
         masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
-        places_M, is_masked_M = places_of(masked_BT, most)
-        logits_MG, words_M = self.net(batch, masked_BT, places_M)
+        indices_M, is_masked_M = masked_indices(masked_BT, most)
+        logits_MG, words_M = self.net(batch, masked_BT, indices_M)
         losses_M = F.cross_entropy(
             logits_MG.float(),
             words_M.clamp(min=0),
@@ -123,7 +123,7 @@ class MaskedWordModule(Learner):
             label_smoothing=label_smoothing,
         )
         right_M = (logits_MG.detach().argmax(1) == words_M) & is_masked_M
-        return losses_M * is_masked_M, right_M, places_M // masked_BT.shape[1], is_masked_M
+        return losses_M * is_masked_M, right_M, indices_M // masked_BT.shape[1], is_masked_M
 
     def training_loss(self, batch: Batch) -> Tensor:
         share, positions = self.settings.masked.share, batch.tokens_BT.numel()

@@ -131,21 +131,13 @@ class ReviewPredictor(Predictor):
     def batch_maker(self, texts: Sequence[str], pad_to: int = 1) -> BatchMaker:
         """Returns what makes batches of texts. pad_to: see BatchOptions."""
         ids, offsets, _ = self.tokenizer.encode(texts)
-        return self.batch_maker_of_ids(ids, offsets, pad_to)
-
-    def batch_maker_of_ids(
-        self, ids: np.ndarray, offsets: np.ndarray, pad_to: int = 1
-    ) -> BatchMaker:
-        """Returns what makes batches of texts that are ids already: text n is
-        ids[offsets[n] : offsets[n + 1]].
-        """
-        labels_N = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+        labels_N = torch.zeros(len(texts), dtype=torch.int64)
         reviews = Ragged(
             torch.from_numpy(ids), torch.from_numpy(offsets), labels_N, np.arange(len(labels_N))
         )
-        return self.batch_maker_of_split(reviews, pad_to)
+        return self.batch_maker_of_ids(reviews, pad_to)
 
-    def batch_maker_of_split(self, reviews: Ragged, pad_to: int = 1) -> BatchMaker:
+    def batch_maker_of_ids(self, reviews: Ragged, pad_to: int = 1) -> BatchMaker:
         """Returns what makes batches for the model, for phrases with the words before each word."""
         reviews = reviews_for(self.settings.model, reviews)
         return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
@@ -183,33 +175,31 @@ class ReviewPredictor(Predictor):
         Raises UserError for a model with a custom part that does not show its attention.
         """
         batch = self.batch_maker([text]).of_items(np.arange(1))
-        places = [(word.start, word.end) for word in self.words_read(text)]
-        return self.explain_batch(batch, text, places, detailed)
+        spans = [(word.start, word.end) for word in self.words_read(text)]
+        return self.explain_batch(batch, text, spans, detailed)
 
     @torch.no_grad()
     def explain_batch(
         self,
         batch: Batch,
         text: str,
-        places: Sequence[tuple[int, int]],
+        spans: Sequence[tuple[int, int]],
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
-        """Explains a batch of one review. places: start and end of its words. shares: a rollout."""
+        """Explains a batch of one review. spans: start and end of its words. shares: a rollout."""
         net, model = self.net, f"model={self.settings.model.name}"
         (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         # This is not strict, because an empty review is read as one <pad>, which is not a word.
-        words = [
-            (*place, share) for place, share in zip(places, share_T[cls:].tolist(), strict=False)
-        ]
+        words = [(*span, share) for span, share in zip(spans, share_T[cls:].tolist(), strict=False)]
         if not detailed:
             return self.result(text, probability_C.tolist(), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         pooling = getattr(net, "pooling", net)
         shows_attention = getattr(pooling, "shows_attention", True)
-        names = ["<cls>"] * cls + ([text[start:end] for start, end in places] or ["<pad>"])
+        names = ["<cls>"] * cls + ([text[start:end] for start, end in spans] or ["<pad>"])
         attention = AttentionWeights(
             names, layers, pooled[:, 0].mean(0) if shows_attention else None, bool(cls)
         )

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from imdbattn.data.ragged import ragged
 from imdbattn.data.tokens import UNK
 from imdbattn.errors import UserError
 from imdbattn.report.run_figures import position_tables, scores_by_distance
@@ -57,8 +58,8 @@ class Reading:
             self.text = " ".join(names)
             self.spans = spans_of(names)
             self.unread = 0
-            ids = np.array([words[place].id for place in self.order_T], dtype=np.int32)
-            maker = predictor.batch_maker_of_ids(ids, np.array([0, len(ids)]))
+            ids = [words[place].id for place in self.order_T]
+            maker = predictor.batch_maker_of_ids(ragged([ids]))
         self.batch = maker.of_items(np.arange(1))
         self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():

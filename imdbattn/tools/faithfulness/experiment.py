@@ -154,7 +154,7 @@ class Subject:
                 f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
             )
         split = corpus.splits[options.split]
-        self.maker = self.predictor.batch_maker_of_split(split)
+        self.maker = self.predictor.batch_maker_of_ids(split)
         self.chosen_N = np.random.default_rng(options.seed).permutation(len(split))[
             : options.reviews
         ]
