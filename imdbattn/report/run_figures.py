@@ -205,7 +205,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     size = total if count <= words + words // 10 else words + weights.cls
     names = list(map(axis_label, weights.keys[:size]))
     rows = len(weights.layers)
-    heads = len(weights.layers[0]) if weights.layers else 1
+    heads = max(map(len, weights.layers.values()), default=1)
     # Inches; the map of a single layer is as wide as the strip.
     side = max(0.125 * size, 1.2 if rows > 1 else 5 / heads)
     labels = 0.08 * max(map(len, names), default=0)
@@ -238,7 +238,7 @@ def draw_maps(
     size = len(names)
     rows = len(weights.layers)
     maps: list[Axes] = []
-    for row, (layer, weights_HQK) in enumerate(weights.numbered(), 1):
+    for row, (layer, weights_HQK) in enumerate(weights.layers.items(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
             axes = figure.add_subplot(grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names, "equal")

@@ -19,21 +19,16 @@ DETAILED = 5
 class AttentionWeights:
     """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
 
-    keys: the words that were read, after <cls> if the model has one. layers: (H, Q, K) each.
-    pooling: (K,), or None if the pooling has no query of its own. numbers: numbers of the layers;
-    empty counts from 1.
+    keys: the words that were read, after <cls> if the model has one. layers: (H, Q, K) of each
+    layer by its number, from 1. pooling: (K,), or None if the pooling has no query of its own.
     by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
     """
 
     keys: list[str]
-    layers: list[np.ndarray]
+    layers: Mapping[int, np.ndarray]
     pooling: np.ndarray | None = None
     cls: bool = False
-    numbers: Sequence[int] = ()
     by_label: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def numbered(self) -> list[tuple[int, np.ndarray]]:
-        return list(zip(self.numbers or range(1, 1 + len(self.layers)), self.layers, strict=True))
 
     def received(self) -> dict[str, np.ndarray]:
         """Returns the weight of each key (K,) by attention, averaged over heads: from <cls> if
@@ -41,7 +36,7 @@ class AttentionWeights:
         """
         query = "<cls>" if self.cls else "mean query"
         rows = {}
-        for number, weights_HQK in self.numbered():
+        for number, weights_HQK in self.layers.items():
             weights_HK = weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
             rows[f"layer {number}, {query}"] = weights_HK.mean(0)
         if self.by_label:
@@ -56,7 +51,8 @@ class AttentionWeights:
         exp(entropy) is the effective number of keys attended to, at most K.
         """
         by_layer = {
-            layer: entropy(weights_HQK).mean(1).tolist() for layer, weights_HQK in self.numbered()
+            layer: entropy(weights_HQK).mean(1).tolist()
+            for layer, weights_HQK in self.layers.items()
         }
         rows = {
             f"layer {n}, head {head}": nats
@@ -205,15 +201,15 @@ class Translation(Prediction):
             facts["attention"] = "none: the decoder uses a single vector of the source"
         return facts
 
-    def alignment(self, count: int = 3) -> list[str]:
+    def alignment(self) -> list[str]:
         """Returns, for each output symbol, the source symbol with the largest weight, and the next
-        ones above 5 %.
+        two if they are above 5 %.
         """
         if self.weights_TS is None:
             return []
         lines = []
         for name, weights_S in zip(self.row_names, self.weights_TS, strict=True):
-            first, *others = np.argsort(-weights_S, kind="stable")[:count]
+            first, *others = np.argsort(-weights_S, kind="stable")[:3]
             chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
             symbols = (f"{self.source[s]} {percent(weights_S[s])}" for s in chosen)
             lines.append(f"{name} <- {', '.join(symbols)}")

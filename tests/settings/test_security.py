@@ -198,7 +198,7 @@ def hostile_review() -> Classification:
     text = " ".join(HOSTILE)
     words = [(match.start(), match.end(), 0.01) for match in re.finditer(r"\S+", text)]
     keys = [text[start:end] for start, end, _ in words]
-    attention = AttentionWeights(keys, [np.full((1,) + (len(keys),) * 2, 0.1)])
+    attention = AttentionWeights(keys, {1: np.full((1,) + (len(keys),) * 2, 0.1)})
     facts = {"text": text, "output": HOSTILE[0], "probability": 0.5, "model": HOSTILE[3]}
     return Classification(words=words, attention=attention, **facts)
 

@@ -50,11 +50,11 @@ def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     assert found.probabilities == dict(expected.prediction.probabilities)
     words = [(word["start"], word["end"], word["share"]) for word in found.words]
     assert words == [*expected.prediction.words]
-    own = expected.attention.numbered()
+    own = expected.attention.layers
     has_pooling = expected.attention.pooling is not None  # not the mean
-    names = [f"layer {number}" for number, _ in own] + ["pooling"] * has_pooling
+    names = [f"layer {number}" for number in own] + ["pooling"] * has_pooling
     assert [one["name"] for one in found.attentions] == names
-    expected_maps = [layer for _, layer in own]
+    expected_maps = [*own.values()]
     if has_pooling:  # of a query, or of one for each label
         by_label = [*getattr(expected.attention, "by_label", {}).values()]
         expected_maps.append(np.stack(by_label or [expected.attention.pooling]))

@@ -1,4 +1,5 @@
-"""Phrases of a classifier, counted in the training reviews (nn/beyond/context).
+"""Phrases of a classifier (nn/beyond/context): counted in the training reviews, or read from a
+checkpoint. Their batches are made by data/phrases.
 
 Shape suffixes: N training reviews, M their words, W words before a word, C classes, B reviews of a
 batch, T positions, F log-count ratios of a word.
@@ -12,6 +13,7 @@ from imdbattn.data.corpus import ReviewCorpus
 from imdbattn.data.phrases import PhraseBatch, ids_before
 from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
+from imdbattn.io.files import Weights
 from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
 
@@ -55,6 +57,14 @@ def phrases_of(
     before_MW = ids_before(train.ids, indices_M, train.offsets[review_M], longest - 1)
     ids = train.ids.long(), before_MW, review_M
     return count_phrases(ids, folds_N, targets_NC, rows, least, folds)
+
+
+def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, rows: int) -> Phrases:
+    """Returns the phrases of a trained net. settings: model.phrases. rows: number of vectors."""
+    keys_P, log_counts_PC = (
+        weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
+    )
+    return Phrases(keys_P, log_counts_PC.float(), rows, settings.longest)
 
 
 def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:

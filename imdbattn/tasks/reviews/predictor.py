@@ -73,14 +73,10 @@ class ReviewPredictor(Predictor):
             log.warning("data.tokenizer=%s: its code has changed since training", name)
         phrases = None
         if settings.model.phrases:
-            from imdbattn.nn.beyond.context import Phrases
+            from imdbattn.tasks.reviews.phrases import phrases_of_checkpoint
 
-            keys_P, log_counts_PC = (
-                weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
-            )
-            phrases = Phrases(
-                keys_P, log_counts_PC.float(), len(vectors.table_VD), settings.model.phrases.longest
-            )
+            rows = len(vectors.table_VD)
+            phrases = phrases_of_checkpoint(settings.model.phrases, weights, rows)
         tuned_R = tuned_in(weights, "embedding")
         net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
@@ -201,7 +197,10 @@ class ReviewPredictor(Predictor):
         shows_attention = getattr(pooling, "shows_attention", True)
         names = ["<cls>"] * cls + ([text[start:end] for start, end in spans] or ["<pad>"])
         attention = AttentionWeights(
-            names, layers, pooled[:, 0].mean(0) if shows_attention else None, bool(cls)
+            keys=names,
+            layers=dict(enumerate(layers, 1)),
+            pooling=pooled[:, 0].mean(0) if shows_attention else None,
+            cls=bool(cls),
         )
         if isinstance(pooling, LabelQueryPooling):
             by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))

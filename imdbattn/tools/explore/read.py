@@ -92,7 +92,8 @@ class Reading:
                 return predictor.result(self.text, probability_C), str(error)
         assert prediction.attention is not None
         numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
-        return replace(prediction, attention=replace(prediction.attention, numbers=numbers)), None
+        layers = dict(zip(numbers, prediction.attention.layers.values(), strict=True))
+        return replace(prediction, attention=replace(prediction.attention, layers=layers)), None
 
 
 def spans_of(names: Sequence[str]) -> list[tuple[int, int]]:
@@ -112,7 +113,7 @@ def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.nd
     of a layer, or the labels of a pooling with a query for each label.
     """
     named: list[tuple[dict[str, Any], np.ndarray]] = []
-    for number, weights_HQK in weights.numbered():
+    for number, weights_HQK in weights.layers.items():
         named.append(({"name": f"layer {number}", "layer": number}, weights_HQK))
     if weights.by_label:
         weights_C1K = np.stack(list(weights.by_label.values()))[:, None]
