@@ -92,15 +92,13 @@ def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[
     for anything but probabilities.
     """
     path = expanded(str(settings.extra))
-    columns, _ = tables.open_table(path, (), settings.encoding_errors)
+    columns, _ = tables.open_table(path)
     if not any(column.startswith(PROBABILITY) for column in columns):
         texts, labels = read_reviews(path, settings)
         numbers_U = torch.from_numpy(number_labels(labels, label_names, path))
         return texts, F.one_hot(numbers_U, len(label_names)).double()
     names = ["text", *(f"{PROBABILITY}{label}" for label in label_names)]
-    texts, *values = tables.read_columns(
-        path, {name: name for name in names}, settings.encoding_errors
-    )
+    texts, *values = tables.read_columns(path, {name: name for name in names})
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)
     has_sum_U = (targets_UC.sum(1) - 1).abs() <= TOLERANCE
     right_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & has_sum_U

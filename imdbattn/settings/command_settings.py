@@ -12,7 +12,6 @@ from imdbattn.settings.schema import (
     Amount,
     ClassSettings,
     Count,
-    EncodingErrors,
     Flag,
     Group,
     Lengths,
@@ -46,7 +45,6 @@ class EvaluationDataSettings(LocalDataSettings):
     text_column: Text | None
     label_column: Text | None
     label_names: Annotated[list[Text], Field(min_length=2)] | None
-    encoding_errors: EncodingErrors | None
     max_tokens: Count | None
     test_lengths: Lengths | None
 

@@ -77,7 +77,6 @@ InnerShare = Annotated[float, Field(gt=0, lt=1), FromText]
 DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
 Several = Annotated[int, Field(ge=2), FromText]
-EncodingErrors = Literal["strict", "replace"]
 # The dotted name of a custom function, such as mypkg.cost
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
@@ -175,7 +174,6 @@ class ReadDataSettings(Group):
     """Data that are read, not generated."""
 
     path: Text | None
-    encoding_errors: EncodingErrors
     validation_share: InnerShare
     test_share: InnerShare
     max_tokens: Count | None

@@ -44,9 +44,9 @@ def find_pair_source(settings: Any) -> Source:
             return aligned_source(path, name, settings)
 
     def load() -> Texts:
-        return clean({"": read_pairs(path, settings.encoding_errors, swapped)}, name, settings)
+        return clean({"": read_pairs(path, swapped)}, name, settings)
 
-    identity = repr((sha256_of(path), swapped, settings.encoding_errors, settings.limit))
+    identity = repr((sha256_of(path), swapped, settings.limit))
     return Source("path" if settings.path else "packaged", name, identity, load)
 
 
@@ -73,12 +73,10 @@ def aligned_source(folder: Path, name: str, settings: TranslationSettings) -> So
         sums[split] = [(file.name, sha256_of(file)) for file in sides]
 
     def load() -> Texts:
-        pairs = {
-            split: read_aligned(sides, settings.encoding_errors) for split, sides in files.items()
-        }
+        pairs = {split: read_aligned(sides) for split, sides in files.items()}
         return clean(pairs, name, settings)
 
-    return Source("path", name, repr((sums, settings.encoding_errors, settings.limit)), load)
+    return Source("path", name, repr((sums, settings.limit)), load)
 
 
 def hub_pairs(settings: TranslationSettings) -> Source:

@@ -13,14 +13,14 @@ Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
 Sides = tuple[Path, Path]  # the files of sources and of targets
 
 
-def read_pairs(path: Path, encoding_errors: str, swapped: bool) -> Iterator[Pair]:
+def read_pairs(path: Path, swapped: bool) -> Iterator[Pair]:
     """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: the target is
     the first column.
 
     Raises UserError with the row if a line is not a pair.
     """
     # splitlines also splits within a text
-    for row, line in enumerate(read_text(path, encoding_errors).split("\n")):
+    for row, line in enumerate(read_text(path).split("\n")):
         if line.strip():
             columns = line.split("\t")
             if len(columns) not in (2, 3):  # the third is an attribution
@@ -56,13 +56,12 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     return by_split(sides, folder, remedy)
 
 
-def read_aligned(sides: Sides, encoding_errors: str) -> Iterator[Pair]:
+def read_aligned(sides: Sides) -> Iterator[Pair]:
     """Yields the pairs of two files, line by line; rows in which both are blank are skipped.
 
     Raises UserError if one has more lines than the other.
     """
-    readers = (read_lines(file, encoding_errors) for file in sides)
-    for row, (source, target) in enumerate(zip_longest(*readers)):
+    for row, (source, target) in enumerate(zip_longest(*map(read_lines, sides))):
         if source is None or target is None:
             longer, shorter = sides if target is None else reversed(sides)
             raise UserError(f"{longer} has more lines than {shorter}, which has {row}")

@@ -20,7 +20,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns a folder like aclImdb, one with a table for each split, or a table to be split."""
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
-    columns = (settings.text_column, settings.label_column, settings.encoding_errors)
+    columns = (settings.text_column, settings.label_column)
     label_names = settings.label_names and [*settings.label_names]
     files = given_splits(path) if path.is_dir() else {"": [path]}
     states = []  # what changes when the content of the files does
@@ -36,7 +36,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
             texts, labels = read[split] = [], []
             for file in group:
                 if is_text(file) and file != path:
-                    texts.append(tables.read_text(file, settings.encoding_errors))
+                    texts.append(tables.read_text(file))
                     labels.append(file.parent.name)
                 else:
                     more_texts, more_labels = read_reviews(file, settings)
@@ -65,7 +65,7 @@ def state_of(files: Iterable[Path], folder: Path) -> str:
 def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], list[str]]:
     """Returns the texts and labels of a table."""
     columns = {"data.text_column": settings.text_column, "data.label_column": settings.label_column}
-    texts, labels = tables.read_columns(file, columns, settings.encoding_errors)
+    texts, labels = tables.read_columns(file, columns)
     return texts, labels
 
 

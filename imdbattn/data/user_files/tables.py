@@ -80,30 +80,26 @@ def numbered(files: Sequence[Path]) -> list[Path]:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def decode(content: bytes, name: object, encoding_errors: str = "strict") -> str:
-    """Returns the text of UTF-8 bytes. encoding_errors: `replace` turns invalid bytes and null
-    bytes into U+FFFD.
-
-    Raises UserError otherwise, also for null bytes, which UTF-16 has.
+def decode(content: bytes, name: object) -> str:
+    """Returns the text of UTF-8 bytes. Raises UserError for others, and for null bytes, which
+    UTF-16 has.
     """
-    with wrapping_errors(
-        name, "save it as UTF-8; data.encoding_errors=replace replaces such bytes in data.path"
-    ):
-        text = content.decode("utf-8", encoding_errors)
-        if "\0" in text and encoding_errors != "replace":
+    with wrapping_errors(name, "save it as UTF-8"):
+        text = content.decode()
+        if "\0" in text:
             raise ValueError("it has a null byte, as UTF-16 does")
-        return text.replace("\0", "\ufffd")
+        return text
 
 
-def read_text(file: Path, encoding_errors: str = "strict") -> str:
+def read_text(file: Path) -> str:
     """Returns a whole text file, with line breaks as \\n."""
     with open_bytes(file) as stream:
         content = stream.read()
-    text = decode(content, file, encoding_errors).removeprefix("\ufeff")
+    text = decode(content, file).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[str]:
+def read_lines(file: Path | None) -> Iterator[str]:
     """Yields the lines of a file or pipe, or of standard input if None, as they arrive, without a
     byte order mark.
 
@@ -112,7 +108,7 @@ def read_lines(file: Path | None, encoding_errors: str = "strict") -> Iterator[s
     name = file or "standard input"
     with nullcontext(sys.stdin.buffer) if file is None else open_bytes(file) as stream:
         for number, line in enumerate(stream, 1):
-            text = decode(line, f"{name}, line {number}", encoding_errors)
+            text = decode(line, f"{name}, line {number}")
             if number == 1:
                 text = text.removeprefix("\ufeff")
             if text:  # a byte order mark alone is not a line
@@ -165,16 +161,12 @@ def open_lines(file: str | None, column: str | None = None, default: str = "text
 # --- reading tables -------------------------------------------------------------------------------
 
 
-def read_columns(
-    file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
-) -> list[list[str]]:
-    """Returns the values of some columns of a table. columns, errors: see `read_rows`."""
-    return [list(values) for values in zip(*read_rows(file, columns, encoding_errors), strict=True)]
+def read_columns(file: Path, columns: Mapping[str, str]) -> list[list[str]]:
+    """Returns the values of some columns of a table. columns: see `read_rows`."""
+    return [list(values) for values in zip(*read_rows(file, columns), strict=True)]
 
 
-def read_rows(
-    file: Path, columns: Mapping[str, str], encoding_errors: str = "strict"
-) -> Iterator[tuple[str, ...]]:
+def read_rows(file: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Yields the values of some columns in each row of a file with one of SUFFIXES, as text.
 
     columns: the setting that names a column -> its name. Raises UserError for a missing column or
@@ -182,7 +174,7 @@ def read_rows(
     """
     chosen, row = [*columns.values()], -1
     with wrapping_errors(file):
-        names, rows = open_table(file, chosen, encoding_errors)
+        names, rows = open_table(file, chosen)
         for setting, column in columns.items():
             check_column(file, column, names, setting)
         for row, values in enumerate(rows):
@@ -214,11 +206,9 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
     return rows()
 
 
-def open_table(
-    file: Path, columns: Sequence[str] = (), encoding_errors: str = "strict"
-) -> tuple[list[str], Iterator[Row]]:
+def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iterator[Row]]:
     """Returns the names of all columns (of JSON, of the first row), and the rows of some."""
-    lines = partial(read_lines, file, encoding_errors)
+    lines = partial(read_lines, file)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
     if suffix_of(file) == ".xlsx":
