@@ -117,8 +117,7 @@ class Model:
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
         ['pos', 'neg']
         """
-        results = self._read(listed(texts), beams=beams, length_penalty=length_penalty)
-        return Predictions(results, tuple(self.labels))
+        return Predictions(self._read(listed(texts), beams=beams, length_penalty=length_penalty))
 
     def explain(self, text: str) -> Explanation:
         """Returns the prediction for one text, with the weights of every attention.

@@ -6,10 +6,9 @@ Shape suffixes: N texts, C classes, W words that were read, T output symbols, S 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 SHOWN = 20  # number of predictions that are printed
 
 
-@dataclass(frozen=True, repr=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(tuple[Prediction, ...]):
     """A prediction for each text, in order: `text`, `label`, `probability` of the label,
     `probabilities` by class.
 
@@ -45,22 +43,7 @@ class Predictions(Sequence[Prediction]):
     (2, 2)
     """
 
-    items: tuple[Prediction, ...]
-    classes: tuple[str, ...] = ()
-
-    @overload
-    def __getitem__(self, index: int) -> Prediction: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Predictions: ...
-
-    def __getitem__(self, index: int | slice) -> Prediction | Predictions:
-        if isinstance(index, slice):
-            return Predictions(self.items[index], self.classes)
-        return self.items[index]
-
-    def __len__(self) -> int:
-        return len(self.items)
+    __slots__ = ()
 
     @property
     def labels(self) -> np.ndarray:
@@ -69,11 +52,11 @@ class Predictions(Sequence[Prediction]):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """The probabilities (N, C), in the order of `classes`; (N, 1) for an encoder-decoder."""
-        if not self.classes:
-            return np.array([item.probability for item in self], dtype=float)[:, None]
-        rows = [list(item.probabilities.values()) for item in self]
-        return np.array(rows, dtype=float).reshape(len(self), len(self.classes))
+        """The probabilities (N, C), in the order of `Model.labels`; (N, 1) for an
+        encoder-decoder.
+        """
+        rows = [list(item.probabilities.values()) or [item.probability] for item in self]
+        return np.array(rows, dtype=float)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with the columns that imdbattn.predict writes, after the text."""

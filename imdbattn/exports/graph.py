@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from imdbattn.data.phrases import PhraseBatch, with_words_before
-from imdbattn.data.plans import Plan
+from imdbattn.data.phrases import PhraseBatch
 from imdbattn.data.ragged import Batch, ragged
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.scores import sequence_mask
@@ -53,12 +52,9 @@ def example(
     rng = np.random.default_rng(seed)
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.vectors.table_VD), length).tolist() for length in lengths]
-    given, items_B = ragged(ids), torch.arange(reviews)
-    if (phrases := predictor.settings.model.phrases) is None:
-        plain = given.batch(items_B)
-        return plain.tokens_BT, plain.lengths_B
-    (batch,) = with_words_before(given, phrases.longest).batches([Plan(0, items_B.numpy())])
-    return batch.tokens_BT, batch.lengths_B, batch.before_BTW
+    batch = predictor.batch_maker_of_ids(ragged(ids)).of_items(np.arange(reviews))
+    inputs = batch.tokens_BT, batch.lengths_B
+    return (*inputs, batch.before_BTW) if isinstance(batch, PhraseBatch) else inputs
 
 
 def to_program(predictor: ReviewPredictor) -> ExportedProgram:

@@ -234,12 +234,8 @@ def beam_search(
         log_BKV = log_BKV.masked_fill(ended_BK[..., None], -torch.inf)
         log_BKV[..., PAD] = torch.where(ended_BK, 0.0, log_BKV[..., PAD])
         longer_BKV = total_BK[..., None] + log_BKV
-        best_BK = (
-            (longer_BKV / (size_BK + ~ended_BK)[..., None] ** length_penalty)
-            .flatten(1)
-            .topk(beams)
-            .indices
-        )
+        score_BKV = longer_BKV / (size_BK + ~ended_BK)[..., None] ** length_penalty
+        best_BK = score_BKV.flatten(1).topk(beams).indices
         total_BK = longer_BKV.flatten(1).gather(1, best_BK)
         parent_N = (first_B1 + best_BK // log_BKV.shape[2]).flatten()
         # A parent has the same source, so only the recurrent state changes.

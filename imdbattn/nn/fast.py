@@ -49,9 +49,8 @@ def attention(
         query, key, value = (
             F.pad(tensor, (0, -tensor.shape[-1] % 8)) for tensor in (query, key, value)
         )
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[
-        ..., :width
-    ]
+    y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    return y[..., :width]
 
 
 def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:

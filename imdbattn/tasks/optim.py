@@ -72,10 +72,8 @@ class LazyAdamW(torch.optim.AdamW):
         on_device = parameter.device.type not in ("cpu", "mps")
         if not state:
             state["step"] = torch.zeros((), device=parameter.device if on_device else "cpu")
-            state["exp_avg"], state["exp_avg_sq"] = (
-                torch.zeros_like(parameter),
-                torch.zeros_like(parameter),
-            )
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         step = state["step"].double() if on_device else state["step"].item()
         lr = group["lr"]

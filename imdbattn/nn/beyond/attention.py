@@ -55,17 +55,12 @@ class RotaryAttention(SelfAttention):
 
     def project(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, ...]:
         q_BHTd, k_BHTd, v_BHTd = super().project(x_BTD, words)
-        return (
-            self.rotate(q_BHTd, words.positions_BT),
-            self.rotate(k_BHTd, words.positions_BT),
-            v_BHTd,
-        )
+        positions_BT = words.positions_BT
+        return self.rotate(q_BHTd, positions_BT), self.rotate(k_BHTd, positions_BT), v_BHTd
 
     def rotate(self, x_BHTd: Tensor, positions_BT: Tensor) -> Tensor:
-        angle_B1TM, size = (
-            positions_BT[:, None, :, None] * self.frequency_M,
-            2 * len(self.frequency_M),
-        )
+        angle_B1TM = positions_BT[:, None, :, None] * self.frequency_M
+        size = 2 * len(self.frequency_M)
         cos, sin = angle_B1TM.cos(), angle_B1TM.sin()
         a, b = x_BHTd[..., 0:size:2], x_BHTd[..., 1:size:2]
         pairs = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)

@@ -58,12 +58,9 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
     p = counts_CP.double() + alpha
     q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
     r_CP = (p / p.sum(-1, keepdim=True)).log() - (q / q.sum(-1, keepdim=True)).log()
-    return (
-        (r_CP[..., 1:, :] if counts_CP.shape[-2] == 2 else r_CP)
-        .transpose(-1, -2)
-        .float()
-        .contiguous()
-    )
+    if counts_CP.shape[-2] == 2:
+        r_CP = r_CP[..., 1:, :]
+    return r_CP.transpose(-1, -2).float().contiguous()
 
 
 class Phrases(nn.Module):
@@ -121,12 +118,8 @@ def count_phrases(
     review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
     known = phrase.bincount(minlength=len(keys)) >= least
     row_MO = F.pad(known.cumsum(0) * known, (1, 0))[row_MO]  # rows among the known phrases
-    keys_P, column, review, phrase = (
-        keys[known],
-        known.cumsum(0) - 1,
-        review[known[phrase]],
-        phrase[known[phrase]],
-    )
+    keys_P, column = keys[known], known.cumsum(0) - 1
+    review, phrase = review[known[phrase]], phrase[known[phrase]]
     cells = fold_N[review] * len(keys_P) + column[phrase]
     counts = [
         cells.bincount(weights_N[review].double(), folds * len(keys_P))

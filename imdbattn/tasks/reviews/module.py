@@ -237,13 +237,12 @@ class ReviewClassifier(Learner):
         targets = batch.labels_B
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.items_B].to(logits_BC.dtype)
-        smoothing = self.settings.label_smoothing
         losses_B = F.cross_entropy(
             logits_BC,
             targets,
             weight=self.weights_C,
             reduction="none",
-            label_smoothing=smoothing,
+            label_smoothing=self.settings.label_smoothing,
         )
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews equal weight.

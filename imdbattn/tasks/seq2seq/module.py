@@ -77,9 +77,8 @@ class Seq2SeqScores(SplitScores):
             from sacrebleu.metrics import BLEU
 
             streams: Any = list(zip_longest(*self.references))
-            values["bleu"] = (
-                BLEU(tokenize="none", force=True).corpus_score(self.texts, streams).score
-            )
+            bleu = BLEU(tokenize="none", force=True).corpus_score(self.texts, streams)
+            values["bleu"] = bleu.score
         return values
 
     def columns(self) -> dict[str, object]:
