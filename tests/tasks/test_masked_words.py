@@ -45,15 +45,15 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
         masked[0, 0] = True
         batch.tokens_BT[0, 0] = GUESSED[0]
         with torch.no_grad():
-            before, word = model(batch, masked)
+            before, word = model(batch, masked, masked.flatten().nonzero()[:, 0])
             batch.tokens_BT[0, 0] = GUESSED[-1]
-            after, other = model(batch, masked)
+            after, other = model(batch, masked, masked.flatten().nonzero()[:, 0])
         assert (word.item(), other.item()) == (0, len(GUESSED) - 1)
         torch.testing.assert_close(before, after, atol=0, rtol=0)
         if batch.lengths_B[0] > 1:
             batch.tokens_BT[0, 1] = 2 + (batch.tokens_BT[0, 1] - 2 + 1) % WORDS
             with torch.no_grad():
-                moved, _ = model(batch, masked)
+                moved, _ = model(batch, masked, masked.flatten().nonzero()[:, 0])
             assert (moved - before).abs().max() > 1e-6
 
     holds()

@@ -41,16 +41,12 @@ class MaskedWords(nn.Module):
         """Returns (B, T) bool: which words may be masked."""
         return self.guess_of_V[tokens_BT] >= 0
 
-    def forward(
-        self, batch: Any, masked_BT: Tensor, indices_M: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the logits (M, G) of the words where `masked_BT` is True, which are hidden, and
+    def forward(self, batch: Any, masked_BT: Tensor, indices_M: Tensor) -> tuple[Tensor, Tensor]:
+        """Hides the words where `masked_BT` is True. Returns the logits (M, G) of some words, and
         their indices in `guessed_G` (M,), -1 for words that are not maskable.
 
-        indices_M: other indices into flattened `masked_BT` whose words are predicted.
+        indices_M: the indices of these words in flattened `masked_BT`.
         """
-        if indices_M is None:
-            indices_M = masked_BT.flatten().nonzero()[:, 0]
         x_BTE = self.encoder.embedding(batch.tokens_BT)
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, words = self.encoder.encode(x_BTE, batch)

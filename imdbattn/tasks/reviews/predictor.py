@@ -244,16 +244,13 @@ def watched(
     with ExitStack() as stack:
         shown = [stack.enter_context(watch(part)) for part in parts]
         result = run()
-    keys = max(
-        (size for weights in shown for each in weights for size in each.shape[-1:]), default=0
-    )
     for part, weights in zip(parts, shown, strict=True):
-        pools, problem = part is parts[-1], ""
-        if [(each.ndim, *each.shape[-2:]) for each in weights] != [(4, 1 if pools else keys, keys)]:
-            problem = "has no method `attention_weights` that returns (B, H, Q, K)"
-        elif not pools and not hasattr(part, "skip"):
-            problem = "has no attribute `skip`"
-        if problem:
-            name = f"{type(part).__module__}.{type(part).__qualname__}"
-            raise UserError(f"{model} cannot be explained: {name} {problem}")
+        is_pooling = part is parts[-1]
+        name = f"{model} cannot be explained: {type(part).__module__}.{type(part).__qualname__}"
+        if not (len(weights) == 1 and weights[0].ndim == 4) or (
+            weights[0].shape[2] != (1 if is_pooling else weights[0].shape[3])
+        ):
+            raise UserError(f"{name} has no method `attention_weights` that returns (B, H, Q, K)")
+        if not (is_pooling or hasattr(part, "skip")):
+            raise UserError(f"{name} has no attribute `skip`")
     return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]

@@ -60,8 +60,7 @@ class Seq2SeqPredictor(Predictor):
 
     def warning(self, texts: int, unread: Sequence[str]) -> str:
         examples = visible(", ".join(list(dict.fromkeys(unread))[:10]))
-        symbols = "1 symbol is" if len(unread) == 1 else f"{len(unread)} symbols are"
-        return f"{symbols} not in the vocabulary and read as <unk>: {examples}"
+        return f"symbols that are not in the vocabulary, read as <unk>: {examples}"
 
     def write(
         self,
