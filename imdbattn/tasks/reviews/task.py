@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from imdbattn.errors import UserError
-from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import (
     Amount,
     ClassifierModel,
@@ -25,14 +23,6 @@ class TextSettings(TrainingSettings):
 
     data: ReviewDataSettings
     model: ClassifierModel
-
-    def check(self) -> None:
-        shorter, epochs = self.data.curriculum or [], self.trainer.max_epochs
-        if shorter and epochs is not None and epochs <= len(shorter):
-            raise UserError(
-                f"data.curriculum={as_text(shorter)} needs more than trainer.max_epochs={epochs}:"
-                " the last epoch must read data.max_tokens"
-            )
 
 
 class ReviewSettings(TextSettings):
