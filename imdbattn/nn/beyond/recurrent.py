@@ -18,8 +18,6 @@ class BidirectionalGRU(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        if width % 2:
-            raise ValueError(f"the width {width} must be even: half of it for each direction")
         self.forwards, self.backwards = (
             nn.GRU(width, width // 2, batch_first=True) for _ in range(2)
         )
