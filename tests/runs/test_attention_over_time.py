@@ -61,16 +61,17 @@ def test_measuring_changes_no_weight(settings, small, tmp_path):
 
 def test_the_penalty_adds_the_mean_entropy_of_each_review(settings):
     model = net(settings, "residual_heads").train()
-    reviews = batch(model, [[3, 4, 5], [6], [7, 8]])
+    texts = [[3, 4, 5], [6], [7, 8], []]
+    reviews = batch(model, texts)
 
     def loss(coefficient: float) -> torch.Tensor:
         module = learner(settings("model=base", f"attention_entropy={coefficient}"), model)
         module.trainer = SimpleNamespace(world_size=1)
         return module.training_step(reviews, 0)
 
-    words_B, entropies_B = [3, 1, 2], []
+    words_B, entropies_B = [3, 1, 2, 1], []  # an empty review is read as one <pad>
     for row, count in enumerate(words_B):
-        alone = batch(model, [[3, 4, 5], [6], [7, 8]], [row])
+        alone = batch(model, texts, [row])
         _, attended = learner(settings("model=base"), model).logits_and_attention(alone)
         heads = [
             torch.special.entr(one.weights_BHQK[0, head, query, :count]).sum()
