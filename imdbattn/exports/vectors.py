@@ -36,11 +36,10 @@ PHRASES = "context.phrases.keys_P"
 class ExportFacts(TypedDict, total=False):
     """Facts about the vectors of an export; empty for an encoder-decoder.
 
-    asked: the setting `vectors`. split: the split of the reviews that the run and the export label.
+    split: the split of the reviews that the run and the export label.
     """
 
     vectors: Literal["all", "training"]
-    asked: str
     words: int
     of_words: int
     precision: Literal["float32", "float16"]
@@ -68,7 +67,6 @@ def choose_vectors(
     labels = before if words_K is None else labels_of(chosen, texts)
     facts: ExportFacts = {
         "vectors": "all" if words_K is None else "training",
-        "asked": options.vectors,
         "words": len(chosen.vectors.words),
         "of_words": len(predictor.vectors.words),
         "precision": "float32",
