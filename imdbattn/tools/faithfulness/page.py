@@ -62,10 +62,11 @@ def measure_sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure, with a row for each score and a column for each rung."""
     sections = []
     folded = False
-    for name, (title, text) in ((name, texts.values()) for name, texts in MEASURES.items()):
+    for name, texts in MEASURES.items():
         if numbers := [entry for entry in summary["numbers"] if entry["measure"] == name]:
-            by_score = pivoted(title, numbers)
-            sections.append(Section(title, text, by_score, in_terminal=not folded, folded=folded))
+            table = pivoted(texts.title, numbers)
+            section = Section(texts.title, texts.text, table, in_terminal=not folded, folded=folded)
+            sections.append(section)
         folded |= name == "randomized"
     return sections
 
