@@ -8,6 +8,7 @@ import time
 import pytest
 
 import imdbattn
+from imdbattn.runs.fit import fit
 from imdbattn.runs.signals import Signals, Stopped
 from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.processes import started_command, wait_for
@@ -53,6 +54,22 @@ def test_a_library_that_catches_what_a_signal_raises_does_not_hide_it(caplog, wr
         catch()
     assert stopped.value.code == 128 + signal.SIGTERM
     assert caplog.messages == ["SIGTERM: stopped; nothing is saved"]
+
+
+def test_a_second_signal_ends_a_run_within_a_step(small, settings, tmp_path, monkeypatch, caplog):
+    """The first one waits for the end of the step."""
+    step = ReviewClassifier.training_loss
+
+    def signals(self, batch):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self, batch)
+
+    monkeypatch.setattr(ReviewClassifier, "training_loss", signals)
+    with pytest.raises(SystemExit):
+        fit(settings(*small, "model=mean"), tmp_path)
+    (line,) = [line for line in caplog.messages if ": stopped" in line]
+    assert line == "SIGINT: stopped in training; nothing was saved; run the command again"
 
 
 def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
