@@ -293,7 +293,7 @@ def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
 def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     """Returns the scores of a split, and of the classes, by their names in metrics.json."""
     prefix = f"{name}_" if name else ""
-    values = {**scores.values(), "count": scores.count, **scores.details()}
+    values = {**scores.values, "count": scores.count, **scores.details()}
     return {prefix + key: value for key, value in values.items()}
 
 

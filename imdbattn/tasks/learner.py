@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import lightning as L
@@ -38,6 +39,7 @@ class SplitScores(ABC):
         """Returns the number of answers that the scores are means of: one for each item."""
         return len(self.items_N)
 
+    @cached_property
     @abstractmethod
     def values(self) -> dict[str, float]:
         """Returns the scores for the log and metrics.json."""
@@ -130,7 +132,6 @@ class Learner(L.LightningModule):
 
     curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
     scores: SplitScores  # result of `make_scores` in the last validation or test
-    score_values: dict[str, float]  # the result of `scores.values()`
 
     def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
         super().__init__()
@@ -254,8 +255,7 @@ class Learner(L.LightningModule):
 
     def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
-        self.score_values = self.scores.values()
-        values = {f"{name}/{key}": value for key, value in self.score_values.items()}
+        values = {f"{name}/{key}": value for key, value in self.scores.values.items()}
         self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:

@@ -6,6 +6,7 @@ Shape suffixes: B strings of a batch, N strings of a split, T letters, D width.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -114,6 +115,7 @@ class TagScores(SplitScores):
     right_N: Tensor
     losses_N: Tensor
 
+    @cached_property
     def values(self) -> dict[str, float]:
         letters = self.lengths_N.sum()
         loss = self.losses_N.double().sum() / letters

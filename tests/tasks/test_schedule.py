@@ -1,6 +1,7 @@
 """The loss and the learning rate of each step, and the epoch after which training stops."""
 
 import math
+from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothi
     expected = (1 - smoothing / 2) * own + smoothing / 2 * other
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
     scores = ReviewScores(rows_B, labels_B, lengths_B, logits_BC)
-    assert scores.values() == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
+    assert scores.values == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
 
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():
@@ -162,9 +163,13 @@ def test_training_stops_after_patience_epochs_without_improvement(
     names = (choose_by, {"accuracy": "loss", "loss": "accuracy"}[choose_by])
     values = zip(map(float, chosen), map(float, other), strict=True)
     course = iter([dict(zip(names, one, strict=True)) for one in values])
-    monkeypatch.setattr(
-        ReviewScores, "values", lambda self: next(course, dict.fromkeys(names, 0.0))
-    )
+
+    class Scores(ReviewScores):
+        @cached_property
+        def values(self) -> dict[str, float]:
+            return next(course, dict.fromkeys(names, 0.0))
+
+    monkeypatch.setattr("imdbattn.tasks.reviews.module.ReviewScores", Scores)
     words = ["model=mean", "trainer.max_epochs=12", "trainer.limit_train_batches=1", "test=false"]
     words += [f"choose_by={choose_by}", f"patience={patience}"]
     assert fit(settings(*small, *words), tmp_path)["epochs"] == epochs

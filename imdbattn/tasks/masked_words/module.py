@@ -6,6 +6,7 @@ R words with trained vectors, G words that may be masked.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -54,6 +55,7 @@ class MaskedWordScores(SplitScores):
         """Returns the masked words of all reviews."""
         return int(self.masked_N.sum())
 
+    @cached_property
     def values(self) -> dict[str, float]:
         """Returns the means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}

@@ -100,6 +100,7 @@ class ReviewScores(SplitScores):
     metric: Metric | None = None  # choose_by, unless it is accuracy or loss
     metric_name: str = ""
 
+    @cached_property
     def values(self) -> dict[str, float]:
         """Returns accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
         the log and metrics.json.
@@ -289,7 +290,7 @@ class ReviewClassifier(Learner):
         """Raises UserError if the metric of `choose_by` is NaN or infinite on validation."""
         super().finish_evaluation(name)
         metric = short_name(self.settings.choose_by)
-        if name == "val" and metric not in self.score_values:
+        if name == "val" and metric not in self.scores.values:
             raise UserError(
                 f"choose_by: {metric} is NaN or infinite for {self.scores.count} texts, so it"
                 " cannot select an epoch"

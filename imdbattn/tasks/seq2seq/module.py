@@ -4,6 +4,7 @@ Shape suffixes: B pairs of a batch, S source positions, T target positions, V vo
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +65,7 @@ class Seq2SeqScores(SplitScores):
             [text in right for text, right in zip(self.texts, self.references, strict=True)]
         )
 
+    @cached_property
     def values(self) -> dict[str, float]:
         """Returns the scores for the log and metrics.json.
 
