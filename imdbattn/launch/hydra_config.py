@@ -110,7 +110,7 @@ def resolved_dict(cfg: DictConfig) -> NestedDict:
     return settings
 
 
-def validated(cfg: DictConfig, kind: "type[AnyGroup]") -> "AnyGroup":
+def typed_settings(cfg: DictConfig, kind: "type[AnyGroup]") -> "AnyGroup":
     """Returns a command's config as an object of the class of its settings. Raises UserError."""
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
@@ -124,11 +124,13 @@ def register_resolvers() -> None:
 
 
 def digest_of_root(*, _root_: DictConfig) -> str:
-    """Returns the digest of the settings; the job itself reports what is invalid."""
+    """Returns the digest of the settings with absolute paths, so that a sweep can be resumed from
+    another directory; the job itself reports what is invalid.
+    """
     from imdbattn.tasks.task import validate  # loads pydantic, too
 
     try:
-        return settings_digest(validate(resolved_dict(_root_)).dump())
+        return settings_digest(validate(resolved_dict(_root_)).resolved(None).dump())
     except UserError:
         return "invalid"
 

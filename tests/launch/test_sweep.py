@@ -207,6 +207,18 @@ def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypat
     sweep.prepare_folder(config).release()
 
 
+def test_a_job_has_the_same_folder_where_its_data_are_typed_from_another_directory(
+    monkeypatch, tmp_path
+):
+    """A sweep that is resumed from there keeps its results."""
+    (tmp_path / "inner").mkdir()
+    names = []
+    for folder, path in ((tmp_path, "r.csv"), (tmp_path / "inner", "../r.csv")):
+        monkeypatch.chdir(folder)
+        names.append(composed_by_commands("train", [f"data.path={path}"]).hydra.sweep.subdir)
+    assert names[0] == names[1]
+
+
 def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, small, tmp_path):
     folder = shutil.copytree(trained("mean")[0], tmp_path / "run")
     same = settings(*small, "model=mean")
