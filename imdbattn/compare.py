@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import validated
+from imdbattn.launch.hydra_config import typed_settings
 
 
 @command("compare", "runs", "out", "against")
@@ -15,7 +15,7 @@ def main(cfg: DictConfig) -> None:
     # These imports (pydantic, scipy, matplotlib) are slow; `--help` does not need them.
     from imdbattn.report.settings import CompareSettings
 
-    settings = validated(cfg, CompareSettings)
+    settings = typed_settings(cfg, CompareSettings)
     from imdbattn.report.comparison_page import write_comparison
 
     out = settings.out or Path(settings.runs[0], "comparison")

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded, write_atomically
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import validated
+from imdbattn.launch.hydra_config import typed_settings
 
 
 @command("dashboard", "out", "group")
@@ -14,7 +14,7 @@ def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.tracking.settings import DashboardSettings
 
-    settings = validated(cfg, DashboardSettings)
+    settings = typed_settings(cfg, DashboardSettings)
     from imdbattn.tracking.workspace import as_json, build_workspace
 
     entity = settings.entity or ""

@@ -4,7 +4,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import COLUMNS, validated
+from imdbattn.launch.hydra_config import COLUMNS, typed_settings
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import NestedDict
 
@@ -16,7 +16,7 @@ def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
     from imdbattn.settings.command_settings import EvaluateSettings
 
-    settings = validated(cfg, EvaluateSettings)
+    settings = typed_settings(cfg, EvaluateSettings)
     with without_gc():
         from imdbattn.runs.evaluate import evaluate_run
 

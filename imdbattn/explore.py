@@ -5,7 +5,7 @@ runs=<folder>`, or writes the page as one file: `out=page.html`.
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import validated
+from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
 
@@ -14,7 +14,7 @@ def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
     from imdbattn.tools.explore.settings import ExploreSettings
 
-    settings = validated(cfg, ExploreSettings)
+    settings = typed_settings(cfg, ExploreSettings)
     if settings.out is not None:
         with without_gc():
             from imdbattn.tools.explore.runs import write_runs

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import validated
+from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
 
@@ -12,7 +12,7 @@ def main(cfg: DictConfig) -> None:
     """Prints what was written, and how many labels it changes."""
     from imdbattn.exports.settings import ExportSettings
 
-    options = validated(cfg, ExportSettings)
+    options = typed_settings(cfg, ExportSettings)
     with without_gc():
         from imdbattn.exports.folder import write_export
         from imdbattn.runs.apply import load_predictor

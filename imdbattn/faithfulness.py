@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import validated
+from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
 KEYS = ("runs", "out", "pairs_of", "data.vectors.path", "data.cache_dir")
@@ -18,7 +18,7 @@ def main(cfg: DictConfig) -> None:
     """Prints the results and writes them into `out`."""
     from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 
-    settings = validated(cfg, FaithfulnessSettings)
+    settings = typed_settings(cfg, FaithfulnessSettings)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     with without_gc():
         from imdbattn.report.pages import print_reports, write_reports
