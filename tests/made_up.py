@@ -124,6 +124,7 @@ def made_up_faithfulness(names=("base", "residual")):
         numbers.append(row(name, "pairs", "both", -0.02))
     accuracy = {"mean": 0.86, "sd": 0.01, "values": [0.86]}
     rung = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
+    rung |= {"by_share": {score: [0.1] * 5 for score in MEANS}}
     method = {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
     found = {"split": "test", "test_set": "packaged: every fifth block", "reviews": 500}
     found |= {"fingerprint": "fc45bb824bf15091", "environments": [ENVIRONMENT]}

@@ -28,10 +28,13 @@ BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
 
 class RungFacts(TypedDict):
+    """by_share: the mean comprehensiveness of each score, for each share of the words."""
+
     label: str
     seeds: list[int]
     folders: list[str]
     accuracy: Spread
+    by_share: dict[str, list[float]]
 
 
 class Names(TypedDict):
@@ -133,12 +136,17 @@ class Rung:
             return {name: (aopc_NS - low_NS) / (high_NS - low_NS) for name, aopc_NS in aopc.items()}
 
     def facts(self) -> RungFacts:
-        """Returns the label, the runs and the accuracy of the rung."""
+        """Returns the label, the runs and the accuracy of the rung, and the numbers of a figure."""
+        by_share = {}
+        for score in self.scores:
+            seeds = [tables[score]["comprehensiveness"].to_pylist() for tables in self.tables]
+            by_share[score] = np.mean(seeds, axis=(0, 1)).tolist()
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
             "folders": paths_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
+            "by_share": by_share,
         }
 
 
