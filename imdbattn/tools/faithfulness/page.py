@@ -141,7 +141,8 @@ def erasure_figure(summary: Summary) -> Figure:
         for axes, rung in zip(panels, rungs, strict=True):
             if losses := rung["by_share"].get(name):
                 axes.plot(shares, losses, dashes, color=color, marker=".", lw=1.3)
-    figure.supxlabel("removed words (%)", size=9)
+    for axes in panels:
+        axes.set_xlabel("removed words (%)", size=8)
     figure.supylabel("loss of probability", size=9)
     figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # leaves room for the legend
     return with_title(figure, "Erasure of the words with the largest scores", legend=2)
