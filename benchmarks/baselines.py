@@ -36,7 +36,7 @@ from imdbattn.folders.run_folder import SPLIT_FILES, write_json
 from imdbattn.io.files import link_or_copy, write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
-from imdbattn.settings.schema import ReviewDataSettings, with_places
+from imdbattn.settings.schema import ReviewDataSettings, resolved_data
 from imdbattn.tasks.reviews.module import ReviewScores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -250,7 +250,7 @@ def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
     whole = {"max_tokens": None, "word_dropout": 0.0}
-    data = with_places(data, corpus.source_kind).model_copy(update=whole)
+    data = resolved_data(data, corpus.source_kind).model_copy(update=whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     fold = (data.fold, data.folds) if data.fold and data.folds else None

@@ -115,7 +115,7 @@ class LocalJobs:
             seconds = time.monotonic() - each.since
             common = {override.lower() for override in self.config.hydra.overrides.task}
             overrides = each.job.cfg.hydra.overrides.task
-            own = (word for word in overrides if word.lower() not in common)
+            own = (override for override in overrides if override.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
             accuracy = log_end(each.job, *outcome(each.job, each.process), about)
             self.end(each.number, each.job.folder, accuracy)

@@ -143,8 +143,8 @@ def conclude(config: DictConfig, complete: bool) -> int:
         path = os.path.relpath(sweep)
         # others, such as a comma, are special in a sweep
         is_plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
-        word = quote(f"resume={path}", [] if is_plain else ["resume"])
-        log.error("resume it with:  the same command with %s", in_shell(word))
+        override = quote(f"resume={path}", [] if is_plain else ["resume"])
+        log.error("resume it with:  the same command with %s", in_shell(override))
     return int(bool(unfinished))
 
 

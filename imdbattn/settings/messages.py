@@ -21,8 +21,8 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
     """Returns the first error of the innermost values, as `key=value must be ...`: for a list, the
     error of its wrong item. group: the name of the settings.
     """
-    found = [(error, *place_of(error["loc"], settings)) for error in errors.errors()]
-    error, keys, value = max(found, key=lambda one: len(one[1]))
+    found = [(error, *keys_and_value(error["loc"], settings)) for error in errors.errors()]
+    error, keys, value = max(found, key=lambda entry: len(entry[1]))
     keys = [group, *keys] if group else keys
     key = ".".join(keys)
     if error["type"] == "missing":
@@ -37,7 +37,7 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
     return f"{key}={as_text(value)} {must}"
 
 
-def place_of(parts: Iterable[int | str], settings: Any) -> tuple[list[str], Any]:
+def keys_and_value(parts: Iterable[int | str], settings: Any) -> tuple[list[str], Any]:
     """Returns the keys of an error in `settings`, and the value there."""
     keys, value = [], settings
     for part in parts:

@@ -220,19 +220,19 @@ class ReviewDataSettings(ReadDataSettings):
             )
 
 
-def check_source(group: str, source: str, **places: str | None) -> None:
-    """Raises UserError unless `source` and the settings in `places` select the same data."""
-    given = [name for name, name_of_data in places.items() if name_of_data]
+def check_source(group: str, source: str, **data: str | None) -> None:
+    """Raises UserError unless `source` and the settings in `data` select the same data."""
+    given = [name for name, name_of_data in data.items() if name_of_data]
     if source == "auto":
         is_one = len(given) <= 1
-    elif source in places:
+    elif source in data:
         is_one = given == [source]
     else:  # other sources, such as packaged, need no name
         is_one = not given
     if not is_one:
         values = ", ".join(
             f"{group}.{name}={as_text(name_of_data)}"
-            for name, name_of_data in {"source": source, **places}.items()
+            for name, name_of_data in {"source": source, **data}.items()
         )
         raise UserError(f"{values} select different data: keep one, with {group}.source=auto")
 
@@ -317,7 +317,7 @@ class TrainingSettings(Group):
         and with their digest.
         """
         known = {
-            "data": with_places(self.data, source, batch_tokens),
+            "data": resolved_data(self.data, source, batch_tokens),
             "variant": self.variant or variant_digest(self.dump()),
         }
         if self.init:
@@ -335,7 +335,7 @@ class TrainingSettings(Group):
 DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
 
 
-def with_places(data: AnyGroup, source: str | None, batch_tokens: int | None = None) -> AnyGroup:
+def resolved_data(data: AnyGroup, source: str | None, batch_tokens: int | None = None) -> AnyGroup:
     """Returns `data` settings as a run records them: paths are absolute, and `source` replaces the
     name of the source. batch_tokens: replaces null, unless it is None.
     """
