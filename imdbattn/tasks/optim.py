@@ -124,6 +124,10 @@ class Muon(LazyAdamW):
         weight_decay: float = 0.01,
         fused: bool | None = None,
     ):
+        if not matrix_lr >= 0:
+            raise ValueError(f"matrix_lr={matrix_lr} must be at least 0")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum={momentum} must be from 0 to below 1")
         self.matrix_lr, self.momentum = matrix_lr, momentum
         super().__init__(
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=fused
