@@ -1,6 +1,7 @@
 """Opens a finished run, and applies its model to new texts. Does not import Lightning."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,11 +127,11 @@ def predicted(
     size: the length of the first chunk, see `chunked`.
     """
     total = 0
-    unread: list[str] = []
+    unread: Counter[str] = Counter()
 
     def noted(predictions: Iterator[Prediction]) -> Iterator[Prediction]:
         for prediction in predictions:
-            unread.extend(prediction.unread)
+            unread.update(prediction.unread)
             yield prediction
 
     for first, chunk in chunked(texts, size):

@@ -1,6 +1,7 @@
 """The base class of trained models for new texts, which needs no Lightning."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -56,8 +57,10 @@ class Predictor(ABC):
     ) -> Iterator[Prediction]:
         """Returns a result for each text. first: number of the first text."""
 
-    def warning(self, texts: int, unread: Sequence[str]) -> str:
-        """Returns a line on what could not be read in `texts` texts, see `Prediction.unread`."""
+    def warning(self, texts: int, unread: Counter[str]) -> str:
+        """Returns a line on what could not be read in `texts` texts, see `Prediction.unread`, and
+        how often.
+        """
         return f"not read in {texts} texts: {', '.join(unread)}"
 
     @property

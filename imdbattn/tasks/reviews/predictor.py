@@ -4,6 +4,7 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -121,8 +122,8 @@ class ReviewPredictor(Predictor):
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
-    def warning(self, texts: int, unread: Sequence[str]) -> str:
-        return f"{len(unread)} of {texts} reviews have no words; they are labeled anyway"
+    def warning(self, texts: int, unread: Counter[str]) -> str:
+        return f"{unread.total()} of {texts} reviews have no words; they are labeled anyway"
 
     def batch_maker(self, texts: Sequence[str], pad_to: int = 1) -> BatchMaker:
         """Returns what makes batches of texts. pad_to: see BatchOptions."""

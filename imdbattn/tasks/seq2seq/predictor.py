@@ -3,6 +3,7 @@
 Shape suffixes: B sources of a batch, S source positions, T target positions, N sources.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -58,8 +59,8 @@ class Seq2SeqPredictor(Predictor):
         """Returns the text of the symbols of an output."""
         return joined_symbols(symbols, self.settings.data, 1)
 
-    def warning(self, texts: int, unread: Sequence[str]) -> str:
-        examples = visible(", ".join(list(dict.fromkeys(unread))[:10]))
+    def warning(self, texts: int, unread: Counter[str]) -> str:
+        examples = visible(", ".join([*unread][:10]))
         return f"symbols that are not in the vocabulary, read as <unk>: {examples}"
 
     def write(
