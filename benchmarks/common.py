@@ -18,7 +18,7 @@ from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import PATHS, resolved_dict
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.reviews.task import ReviewSettings
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
@@ -140,7 +140,7 @@ def run(
 
 def settings(*overrides: str) -> TrainingSettings:
     """Returns the validated settings of `python -m imdbattn.train <overrides>`."""
-    return validate(resolved_dict(composed("train", overrides, PATHS)))
+    return training_settings(resolved_dict(composed("train", overrides, PATHS)))
 
 
 def review_settings(*overrides: str) -> ReviewSettings:

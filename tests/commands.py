@@ -24,7 +24,7 @@ from imdbattn.runs.environment import preserved_torch_settings
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.keys import to_dict
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 
 Done = subprocess.CompletedProcess
 
@@ -160,4 +160,4 @@ def changed(cfg: TrainingSettings, values: Mapping[str, Any]) -> TrainingSetting
     settings = OmegaConf.create(cfg.dump())
     for key, value in values.items():
         OmegaConf.update(settings, key, value)
-    return validate(to_dict(settings))
+    return training_settings(to_dict(settings))

@@ -29,7 +29,7 @@ from imdbattn.report.settings import CompareSettings
 from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 from imdbattn.tools.explore.settings import ExploreSettings
 from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 from imdbattn.tools.search.settings import SearchSettings
@@ -184,7 +184,9 @@ def settings(composed):
 
     def get(*overrides: str, config: str = "train") -> Any:
         values = composed(*overrides, config=config)
-        return validate(values) if config == "train" else validate_as(COMMANDS[config], values)
+        if config == "train":
+            return training_settings(values)
+        return validate_as(COMMANDS[config], values)
 
     return get
 

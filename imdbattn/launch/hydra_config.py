@@ -127,10 +127,10 @@ def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings with absolute paths, so that a sweep can be resumed from
     another directory; the job itself reports what is invalid.
     """
-    from imdbattn.tasks.task import validate  # loads pydantic, too
+    from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
-        return settings_digest(validate(resolved_dict(_root_)).resolved(None).dump())
+        return settings_digest(training_settings(resolved_dict(_root_)).resolved(None).dump())
     except UserError:
         return "invalid"
 

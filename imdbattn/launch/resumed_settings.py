@@ -16,7 +16,7 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
-from imdbattn.tasks.task import settings_of, validate
+from imdbattn.tasks.task import settings_of, training_settings
 
 
 def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Path) -> NestedDict:
@@ -51,7 +51,7 @@ def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], fo
     data, saved_data = settings["data"], saved["data"]
     source = saved_data.get("source") if data["source"] == "auto" else data["source"]
     batch_tokens = data["batch_tokens"] or saved_data.get("batch_tokens")
-    current = validate(settings).resolved(source, batch_tokens).dump()
+    current = training_settings(settings).resolved(source, batch_tokens).dump()
     values, saved_values = without(current, *NO_EFFECT), without(saved, *NO_EFFECT)
     for key in dict.fromkeys([*values, *saved_values]):
         if within(key, *keys) and values.get(key) != saved_values.get(key):

@@ -18,7 +18,7 @@ from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.metrics import is_uneven
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +79,10 @@ def checked_settings(
     if folder is not None:
         from imdbattn.launch.resumed_settings import resumed_settings
 
-        return validate(resumed_settings(settings, overrides, folder))
+        return training_settings(resumed_settings(settings, overrides, folder))
     # a config that was copied from another run has the values of that run
     own = {"variant": None, "overrides": named_overrides(overrides, settings)}
-    return validate(settings | own)
+    return training_settings(settings | own)
 
 
 # --- the results ----------------------------------------------------------------------------------

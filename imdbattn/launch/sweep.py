@@ -90,10 +90,10 @@ def find_data(config: DictConfig) -> None:
     """Finds the source of the data, and decides what data.source=auto stands for. Raises an
     exception for data that cannot be found.
     """
-    from imdbattn.tasks.task import task_of, validate
+    from imdbattn.tasks.task import task_of, training_settings
 
     try:
-        settings = validate(resolved_dict(config))
+        settings = training_settings(resolved_dict(config))
     except UserError:  # each job reports it, unless the job overrides it
         return
     task_of(settings).find_source(settings.data)

@@ -70,7 +70,7 @@ def task_of(settings: TrainingSettings) -> type[Task]:
     return import_class(settings.task.target, "task._target_", Task)
 
 
-def validate(settings: Mapping[str, Any]) -> TrainingSettings:
+def training_settings(settings: Mapping[str, Any]) -> TrainingSettings:
     """Returns the settings of a training run as an object of its task's class.
 
     Raises UserError that names the first wrong setting.
@@ -88,4 +88,4 @@ def settings_of(run: Run) -> TrainingSettings:
     """
     recorded = run.settings
     with wrapping_errors(run.settings_file):
-        return validate(recorded)
+        return training_settings(recorded)

@@ -21,7 +21,7 @@ from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 REVIEWS = st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8)
@@ -203,7 +203,8 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
     corpus = prepare_reviews(cfg.data)
-    assert metrics["steps"] == len(ReviewData(validate(recorded), corpus).train_dataloader())
+    data = ReviewData(training_settings(recorded), corpus)
+    assert metrics["steps"] == len(data.train_dataloader())
     many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):

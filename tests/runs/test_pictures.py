@@ -20,7 +20,7 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import write_results
 from imdbattn.runs.trainer import build_trainer
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
-from imdbattn.tasks.task import settings_of, validate
+from imdbattn.tasks.task import settings_of, training_settings
 from imdbattn.tasks.weights import predictor_of
 from tests.resuming import saved
 
@@ -77,9 +77,8 @@ def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatc
     monkeypatch.delattr("imdbattn.runs.pictures.write_attention")
     run = Run(trained("base")[0])
     cfg, predictor = settings_of(run), predictor_of(settings_of(run), run.checkpoint)
-    module = ReviewClassifier(
-        predictor.net, validate(cfg.dump() | {"test": False, "pictures": True}), predictor.metadata
-    )
+    with_pictures = training_settings(cfg.dump() | {"test": False, "pictures": True})
+    module = ReviewClassifier(predictor.net, with_pictures, predictor.metadata)
     with caplog.at_level(logging.WARNING):
         write_results(
             tmp_path,

@@ -16,7 +16,7 @@ from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.keys import conf_dir, settings_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.seq2seq import predictor as seq2seq
-from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.task import task_of, training_settings
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
 from tests.marks import slow
 from tests.models import BEYOND, CONTROLS, ENCODER_DECODERS, RUNGS
@@ -43,7 +43,7 @@ PAIRED = [["data=translation"], ["model=seq2seq"]]
 def test_data_or_a_model_for_pairs_choose_the_task(choice):
     chosen = resolved_dict(composed_by_commands("train", choice))
     assert chosen == resolved_dict(composed_by_commands("train", ["task=seq2seq", *choice]))
-    assert validate(chosen).task.target.endswith(".Seq2SeqTask")
+    assert training_settings(chosen).task.target.endswith(".Seq2SeqTask")
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
@@ -99,7 +99,7 @@ def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
     cfg = composed_by_commands("train", words)
     assert cfg.hydra.mode.name == "MULTIRUN"
     job = [f"{key}={str(values).split(',')[0]}" for key, values in cfg.hydra.sweeper.params.items()]
-    settings = validate(resolved_dict(composed_by_commands("train", [*words, *job])))
+    settings = training_settings(resolved_dict(composed_by_commands("train", [*words, *job])))
     assert settings.optim.target == "torch.optim.AdamW"
     assert settings.data.batch_tokens == 4096
     assert (settings.trainer.max_epochs, settings.data.word_dropout) == (4, 0.3)
@@ -210,7 +210,7 @@ def test_the_settings_of_tests_are_those_that_hydra_composes(composed):
 
 def test_validated_settings_equal_the_composed_ones(composed):
     given = composed("model=wide", "optim.lr=1", "+optim.betas=[0.9,0.99]")
-    validated = validate(given)
+    validated = training_settings(given)
     # 1 is not 1.0, for digests
     assert json.dumps(validated.dump(), sort_keys=True) == json.dumps(given, sort_keys=True)
     assert (validated.data.max_tokens, validated.model.phrases.longest) == (512, 3)

@@ -24,7 +24,7 @@ from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import resolved_dict
-from imdbattn.tasks.task import validate
+from imdbattn.tasks.task import training_settings
 from imdbattn.tasks.reviews.module import ReviewClassifier
 import lightning as L
 from imdbattn.tasks.data_module import Loader
@@ -59,7 +59,7 @@ class Classifier(ReviewClassifier):
 
 STRATEGY = sys.argv[1]
 PROCESSES, *SIZES = map(int, sys.argv[2:])
-module = Classifier(Parrot(), validate(resolved_dict(composed("train"))), {"vectors": ""})
+module = Classifier(Parrot(), training_settings(resolved_dict(composed("train"))), {"vectors": ""})
 trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy=STRATEGY, logger=False,
                     enable_progress_bar=False, enable_checkpointing=False,
                     use_distributed_sampler=False)

@@ -47,7 +47,7 @@ from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
-from imdbattn.tasks.task import task_of, validate
+from imdbattn.tasks.task import task_of, training_settings
 from imdbattn.tools.search.settings import SearchSettings
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
     Raises UserError if they are wrong.
     """
     try:
-        return validate(resolved_dict(composed("train", overrides)))
+        return training_settings(resolved_dict(composed("train", overrides)))
     except UserError as error:
         unknown = re.match(r"there is no setting (\w+);", str(error))
         if unknown and (
