@@ -5,7 +5,6 @@ Shape suffixes: N training reviews, the last U of them additional, C classes.
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -43,8 +42,7 @@ def with_extra(
         with wrapping_errors(f"data.extra={settings.extra}"):
             texts, targets_UC = read_labeled(settings, corpus.label_names)
     else:
-        is_table = tables.suffix_of(Path(str(settings.extra))) in tables.SUFFIXES
-        lines = tables.open_lines(settings.extra, settings.text_column if is_table else None).lines
+        lines = tables.open_lines(expanded(str(settings.extra)), settings.text_column).lines
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {

@@ -69,6 +69,10 @@ class Pairs:
         """Returns (N,) row in the source file, or number of the generated pair."""
         return self.source.rows
 
+    def unknown_symbols(self) -> int:
+        """Returns the number of symbols of both sides that are UNK."""
+        return sum(int((side.ids == UNK).sum()) for side in (self.source, self.target))
+
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
@@ -156,12 +160,8 @@ def prepare_pairs(
         of_source, of_target = (Vocabulary.count(map(str.split, side), frequency) for side in sides)
     else:
         of_source, of_target = vocabularies
-    splits, unknown, known_symbols = {}, {}, {}
-    for name, split in groups.items():
-        sources = ragged([of_source.encode(text.split()) for text in split.texts])
-        targets = ragged([[*of_target.encode(first.split()), EOS] for first, *_ in split.labels])
-        unknown[name] = sum(int((side.ids == UNK).sum()) for side in (sources, targets))
-        splits[name] = Pairs(replace(sources, rows=split.rows), targets, split.texts, split.labels)
+    splits = {name: encoded(split, of_source, of_target) for name, split in groups.items()}
+    known_symbols = {}
     scored = [split for name, split in splits.items() if name != "train" or vocabularies]
     for side in ("source", "target"):
         ids = torch.cat([getattr(split, side).ids for split in scored])
@@ -181,7 +181,7 @@ def prepare_pairs(
             "items": items,
             "source_symbols": len(of_source),
             "target_symbols": len(of_target),
-            "unknown_symbols": unknown,
+            "unknown_symbols": {name: split.unknown_symbols() for name, split in splits.items()},
             "known_symbols": known_symbols,
             "dropped": texts.dropped,
         },
@@ -215,6 +215,13 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     if shares is not None:
         check_splits(cut, name)
     return cut
+
+
+def encoded(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
+    """Returns the pairs as ids: each source and its first target."""
+    sources = ragged([of_source.encode(text.split()) for text in split.texts])
+    targets = ragged([[*of_target.encode(first.split()), EOS] for first, *_ in split.labels])
+    return Pairs(replace(sources, rows=split.rows), targets, split.texts, split.labels)
 
 
 def by_source(split: Split) -> Split:

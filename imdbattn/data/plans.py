@@ -1,6 +1,6 @@
 """Which items form a batch: length buckets with a token budget, the same in every process.
 
-Shape suffixes: N items of a split, B items of a batch.
+Shape suffixes: N items of a split, B items of a batch. Lengths are positions in a batch.
 """
 
 from collections.abc import Callable, Iterator

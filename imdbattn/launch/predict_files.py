@@ -4,13 +4,22 @@ Reading does not import torch, so that wrong input is refused at once.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from imdbattn.data.user_files.tables import Lines, kept_columns, open_lines, write_chunks
+from imdbattn.data.user_files.tables import (
+    SUFFIXES,
+    Lines,
+    is_table,
+    kept_columns,
+    open_lines,
+    stream_lines,
+    write_chunks,
+)
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
@@ -29,14 +38,20 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
     """
     if options.text is not None:
         return Lines(iter([str(options.text)]), 1), None
-    column = Run(options.run).text_column if isinstance(options.run, str) else "text"
-    texts = open_lines(options.file, options.column, column)
-    if options.file is None:
-        return texts, None
+    file = expanded(options.file) if options.file is not None else None
+    if options.column is not None and (file is None or not is_table(file)):
+        tables = ", ".join(SUFFIXES)
+        raise UserError(f"column={options.column} is for tables, {tables}: omit it")
+    if file is None:
+        if sys.stdin.isatty():
+            print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
+        return Lines(stream_lines(None)), None
+    of_run = Run(options.run).text_column if isinstance(options.run, str) else "text"
+    texts = open_lines(file, of_run if options.column is None else options.column)
     out = options.out and expanded(options.out)
-    if out and out.exists() and os.path.samefile(out, expanded(options.file)):
+    if out and out.exists() and os.path.samefile(out, file):
         raise UserError(f"out={options.out} is the file that is read: choose another name")
-    return texts, kept_columns(expanded(options.file), options.keep) if options.keep else None
+    return texts, kept_columns(file, options.keep) if options.keep else None
 
 
 def write_prediction_table(

@@ -32,7 +32,7 @@ def test_a_table_read_as_a_stream_has_the_values_that_training_reads(
     tmp_path_factory, suffix, texts
 ):
     file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
-    found = open_lines(str(file), "a, b")
+    found = open_lines(file, "a, b")
     assert (list(found.lines), found.total) == (texts, len(texts))
     assert read_columns(file, {"column": "a, b"}) == [texts]
 

@@ -126,7 +126,7 @@ def test_a_table_has_the_rows_that_were_written_or_is_refused(
 def list_or_none(file: Path) -> list[str] | None:
     """What predict reads."""
     try:
-        return list(open_lines(str(file)).lines)
+        return list(open_lines(file).lines)
     except UserError:
         return None
 
@@ -175,7 +175,7 @@ def test_a_table_that_can_be_read_in_two_ways_or_in_none_is_refused_with_its_lin
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     for read in (
         lambda: read_columns(tmp_path / name, COLUMNS),
-        lambda: open_lines(str(tmp_path / name)),
+        lambda: open_lines(tmp_path / name),
     ):
         with pytest.raises(UserError, match=message):
             read()
@@ -205,4 +205,4 @@ def test_kaggles_labeled_train_data_is_read(tmp_path):
         tmp_path / "labeledTrainData.tsv", {"": "id", "a": "sentiment", "b": "review"}
     )
     assert list(zip(*found, strict=True)) == rows
-    assert open_lines(f"{tmp_path}/labeledTrainData.tsv", "review").total == 25_000
+    assert open_lines(tmp_path / "labeledTrainData.tsv", "review").total == 25_000

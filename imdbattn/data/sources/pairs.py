@@ -31,23 +31,27 @@ def find_pair_source(settings: Any) -> Source:
         return reverse_source(settings)
     if settings.hub:
         return hub_pairs(settings)
-    name = f"Packaged pairs {'-'.join(settings.languages)}, of few words and patterns"
-    columns = sorted(settings.languages)
-    path, swapped = (
-        PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv"),
-        settings.languages != columns,
-    )
     if settings.path:
         path = expanded(settings.path)
-        name, swapped = str(path.resolve()), False
+        name = str(path.resolve())
         if path.is_dir():
             return aligned_source(path, name, settings)
+        return file_source("path", name, path, settings)
+    columns = sorted(settings.languages)
+    file = PACKAGED.with_name(f"pairs_{'-'.join(columns)}.tsv")
+    name = f"Packaged pairs {'-'.join(settings.languages)}, of few words and patterns"
+    return file_source("packaged", name, file, settings, swapped=settings.languages != columns)
+
+
+def file_source(
+    kind: str, name: str, file: Path, settings: TranslationSettings, swapped: bool = False
+) -> Source:
+    """Returns the pairs of a file. swapped: the target is its first column."""
 
     def load() -> Texts:
-        return clean({"": read_pairs(path, swapped)}, name, settings)
+        return clean({"": read_pairs(file, swapped)}, name, settings)
 
-    identity = repr((sha256_of(path), swapped, settings.limit))
-    return Source("path" if settings.path else "packaged", name, identity, load)
+    return Source(kind, name, repr((sha256_of(file), swapped, settings.limit)), load)
 
 
 def custom_pairs(settings: TranslationSettings) -> Source:

@@ -52,10 +52,6 @@ def is_text(file: Path) -> bool:
     return tables.suffix_of(file) == ".txt"
 
 
-def is_table(file: Path) -> bool:
-    return tables.suffix_of(file) in tables.SUFFIXES
-
-
 def state_of(files: Iterable[Path], folder: Path) -> str:
     """Returns a checksum of the names in a folder, sizes and modification times of files."""
     stats = ((file.relative_to(folder), file.stat()) for file in files)
@@ -106,7 +102,7 @@ def given_splits(path: Path) -> dict[str, list[Path]]:
 def files_of(entry: Path) -> list[Path]:
     """Returns a table, or the texts <entry>/<label>/*.txt in numeric order; else nothing."""
     if entry.is_file():
-        return [entry] if is_table(entry) else []
+        return [entry] if tables.is_table(entry) else []
     labels = [
         inner
         for inner in tables.visible_in(entry)
@@ -117,4 +113,4 @@ def files_of(entry: Path) -> list[Path]:
 
 def has_reviews(entry: Path) -> bool:
     """Returns whether a table or folder that is not named as a split may have reviews."""
-    return is_table(entry) if entry.is_file() else any(entry.glob("*/*.txt"))
+    return tables.is_table(entry) if entry.is_file() else any(entry.glob("*/*.txt"))

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from imdbattn.data.labels import check_column
 from imdbattn.data.user_files.delimited import read_delimited
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.io.files import atomically, expanded
+from imdbattn.io.files import atomically
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,11 @@ def suffix_of(path: Path) -> str:
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if suffix in COMPRESSED and inner in LINES else suffix
+
+
+def is_table(path: Path) -> bool:
+    """Returns whether a file is named as a table."""
+    return suffix_of(path) in SUFFIXES
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -128,28 +133,19 @@ class Lines(NamedTuple):
     total: int | None = None
 
 
-def open_lines(file: str | None, column: str | None = None, default: str = "text") -> Lines:
-    """Returns the lines of a file, or of standard input if None; the texts of a folder; the values
-    of `column` of a table.
+def open_lines(path: Path, column: str = "text") -> Lines:
+    """Returns the lines of a file, the texts of a folder, or the values of `column` of a table.
 
-    A regular file is first read to its end, to check it. column: of a table; None is `default`.
+    A regular file is first read to its end, to check it.
     """
-    path = None if file is None else expanded(file)
-    is_table = path is not None and suffix_of(path) in SUFFIXES
-    if column is not None and not is_table:
-        raise UserError(f"column={column} is for tables, {', '.join(SUFFIXES)}: omit it")
-    if path is None:
-        if sys.stdin.isatty():
-            print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-        return Lines(stream_lines(None))
     if suffix_of(path) in OTHERS:
         raise UserError(f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: convert it")
     # `numbered` refuses a folder with other files, such as aclImdb/train.
     files = numbered(visible_in(path)) if path.is_dir() else []
 
     def read() -> Iterator[str]:
-        if is_table:
-            return (value for (value,) in read_rows(path, {"column": column or default}))
+        if is_table(path):
+            return (value for (value,) in read_rows(path, {"column": column}))
         return map(read_text, files) if path.is_dir() else stream_lines(path)
 
     total = sum(1 for _ in read()) if path.is_dir() or path.is_file() else None
@@ -215,7 +211,7 @@ def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iter
         return json_rows(sheet_objects(file), columns)
     if suffix_of(file) in (".jsonl", ".json"):
         return json_rows(json_objects(lines()), columns)
-    if suffix_of(file) not in SUFFIXES:
+    if not is_table(file):
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
     names = next(rows, [])

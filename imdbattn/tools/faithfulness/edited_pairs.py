@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from imdbattn.data.user_files.tables import SUFFIXES, read_columns, suffix_of
+from imdbattn.data.user_files.tables import is_table, read_columns
 from imdbattn.errors import UserError
 
 PAIR_COLUMNS = {"label": "Sentiment", "text": "Text", "pair": "batch_id"}  # in the published tables
@@ -38,7 +38,7 @@ def read_edited_pairs(
     """
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if suffix_of(file) in SUFFIXES)
+        files = sorted(file for file in path.iterdir() if is_table(file))
     by_number = defaultdict(list)
     for file in files:
         for label, text, number in zip(*read_columns(file, PAIR_COLUMNS), strict=True):
