@@ -72,7 +72,7 @@ def with_extra(
         targets_NC=torch.cat([F.one_hot(train.labels, classes), targets_UC]).float(),
         fingerprints=corpus.fingerprints | {"extra": added},
         source_key=f"{corpus.source_key}-{added}",
-        facts=corpus.facts | {"extra_texts": len(texts)},
+        facts=corpus.facts | {"extra_texts": len(texts), "extra_fingerprint": added},
     )
 
 

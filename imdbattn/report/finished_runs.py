@@ -76,12 +76,16 @@ class FinishedRun:
 
     @property
     def identity(self) -> list[object]:
-        """What runs of different seeds share: model, settings, data, weights, tokenizer."""
+        """What runs of one variant share, whatever their seeds: `origin`, and the fingerprints of
+        the splits that are scored.
+        """
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
     @property
     def origin(self) -> list[object]:
-        """The same without the fingerprints of scored splits, which differ between folds."""
+        """What runs of one variant share on different folds: model, settings, number of epochs,
+        vectors, training texts, first weights, tokenizer, and the owner.
+        """
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
         return [
@@ -90,6 +94,7 @@ class FinishedRun:
             (self.settings.get("trainer") or {}).get("max_epochs"),
             facts.get("vectors"),
             None if is_fold else facts.get("train_fingerprint"),
+            facts.get("extra_fingerprint"),
             facts.get("init_digest"),
             facts.get("tokenizer"),
             self.owner,

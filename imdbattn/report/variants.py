@@ -42,6 +42,7 @@ COMPARED_FACTS = {
     "vectors": "the word vectors",
     "tokenizer": "the code of the tokenizer",
     "train_fingerprint": "the training reviews",
+    "extra_fingerprint": "the texts of data.extra",
 }
 
 
@@ -296,11 +297,11 @@ def differences(new: Variant, old: Variant) -> Differences:
                 found.of_rungs.append(text)
         elif in_both or is_typed:
             found.others.append(text)
-    # a rung may have further reviews
+    # a rung may have texts of its own
     has_extra = new_settings.get("data.extra") != old_settings.get("data.extra")
     for fact, name in COMPARED_FACTS.items():
         pair = new_run.metrics.get(fact), old_run.metrics.get(fact)
-        explained = fact == "train_fingerprint" and has_extra
+        explained = fact == "extra_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
             found.others.append(name)
     return found

@@ -305,7 +305,9 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
     assert len(set(others)) == 2
 
 
-@pytest.mark.parametrize("fact", ["train_fingerprint", "vectors", "init_digest", "val_fingerprint"])
+@pytest.mark.parametrize(
+    "fact", ["train_fingerprint", "extra_fingerprint", "vectors", "init_digest", "val_fingerprint"]
+)
 def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_path, fact):
     for seed, value in enumerate(["a", "a", "b"]):
         write_run(tmp_path / str(seed), seed=seed, metrics={fact: value})
