@@ -21,7 +21,7 @@ from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
-from imdbattn.data.vocabulary import EOS, UNK, Vocabulary
+from imdbattn.data.vocabulary import EOS, UNK_SYMBOL, Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class Pairs:
         return self.source.rows
 
     def unknown_symbols(self) -> int:
-        """Returns the number of symbols of both sides that are UNK."""
-        return sum(int((side.ids == UNK).sum()) for side in (self.source, self.target))
+        """Returns the number of symbols of both sides that are UNK_SYMBOL."""
+        return sum(int((side.ids == UNK_SYMBOL).sum()) for side in (self.source, self.target))
 
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
@@ -166,7 +166,7 @@ def prepare_pairs(
     for side in ("source", "target"):
         ids = torch.cat([getattr(split, side).ids for split in scored])
         ids = ids[ids != EOS]
-        share = known_symbols[side] = share_of(int((ids != UNK).sum()), len(ids))
+        share = known_symbols[side] = share_of(int((ids != UNK_SYMBOL).sum()), len(ids))
         if not generated:
             least = 0.0 if keep_splits else settings.min_known
             check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)

@@ -8,8 +8,8 @@ from itertools import takewhile
 
 from imdbattn.nn.encoder_decoder import BOS, EOS, PAD
 
-UNK = 3
-# The symbols of PAD, BOS, EOS and UNK
+UNK_SYMBOL = 3
+# The symbols of PAD, BOS, EOS and UNK_SYMBOL
 MARKERS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 
@@ -32,8 +32,8 @@ class Vocabulary:
         return len(self.symbols)
 
     def encode(self, symbols: Sequence[str]) -> list[int]:
-        """Returns the numbers of the symbols, UNK for unknown ones; without BOS and EOS."""
-        return [self.ids.get(symbol, UNK) for symbol in symbols]
+        """Returns the numbers of the symbols, UNK_SYMBOL for unknown ones; without BOS and EOS."""
+        return [self.ids.get(symbol, UNK_SYMBOL) for symbol in symbols]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the symbols before the first EOS, without PAD and BOS."""

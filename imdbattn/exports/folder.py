@@ -25,7 +25,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.settings import ExportSettings
 from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
-from imdbattn.folders.run_folder import RESULTS, write_json
+from imdbattn.folders.run_folder import DERIVED_FOLDERS, write_json
 from imdbattn.io.files import (
     CHECKSUMS,
     SavedNet,
@@ -131,7 +131,7 @@ def check_out(out: Path) -> None:
     files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
     config = out / EXPORTED
     if config.is_file() and json.loads(config.read_bytes()).get("model_type") == KIND:
-        files -= {*FILES, PROGRAM, ONNX, *RESULTS}
+        files -= {*FILES, PROGRAM, ONNX, *DERIVED_FOLDERS}
     if files:
         raise UserError(
             f"{out} contains {min(files)}, which is not part of an exported model:"

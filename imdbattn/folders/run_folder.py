@@ -34,8 +34,8 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 # The complete state of a run, and the weights of its best epoch
 LAST, BEST = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 TRAINING = ("metrics.csv", LAST, BEST)
-# Folders for what commands compute with the best checkpoint
-RESULTS = ("pictures", "evaluations", "explanations")
+# Folders of what is computed with the best checkpoint
+DERIVED_FOLDERS = ("pictures", "evaluations", "explanations")
 # A sweep's folder has a line for each job that has ended, a search's folder its settings.
 SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
 RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # keys of every config.yaml
@@ -153,7 +153,7 @@ def begin_folder(
     if not finished(folder):
         remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
-        remove(folder, *TRAINING, *RESULTS)
+        remove(folder, *TRAINING, *DERIVED_FOLDERS)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()

@@ -75,7 +75,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
-    # This runs the finally clauses.
+    # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     (sweep / SWEEP_LOG).write_text("")
     # This is decided once for all jobs; their processes inherit it.

@@ -186,7 +186,7 @@ class SinusoidalPositions(nn.Module):
 
 class LearnedPositions(nn.Module):
     """x + a learned vector for each of `length` positions, initialized from N(0, std^2) (Gehring et
-    al. 2017, section 3.1). A longer review raises IndexError.
+    al. 2017, section 3.1). A longer review raises an error of torch: on a CPU, IndexError.
     """
 
     def __init__(self, width: int, length: int, std: float = 0.2):

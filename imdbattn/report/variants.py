@@ -267,8 +267,8 @@ class Differences(NamedTuple):
 
 
 def differences(new: Variant, old: Variant) -> Differences:
-    """Returns how `old` differs from `new` beside its rung: `optim.lr (0.001, not 0.003)` if the
-    command line of `new` has optim.lr=0.003, and else `data.tokenizer (ptb, not whitespace)`.
+    """Returns how `old` differs from `new`, apart from its rung: `optim.lr (0.001, not 0.003)` if
+    the command line of `new` has optim.lr=0.003, and else `data.tokenizer (ptb, not whitespace)`.
 
     Settings that only one model has belong to the rung, unless they are in the command line.
     """

@@ -22,7 +22,7 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     pictures = folder / "pictures"
     if (file := folder / "metrics.csv").exists():
         curves = read_curves(file)
-        figure = learning_curves(curves, *module.curves)
+        figure = learning_curves(curves, *module.curve_labels)
         write_atomically(pictures / "learning_curves.png", png(figure))
         if any(name.startswith(ATTENTION_SHARE) for name in curves):
             batches = fixed_batches(data, module.settings.attention_reviews)

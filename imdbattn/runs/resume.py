@@ -105,8 +105,8 @@ class ResumeCheckpoint(L.Callback):
     """Saves before each epoch but the first, within an epoch every `minutes` unless that is None,
     at the end, and after a signal.
 
-    It must be the first callback but BeginRun: a resumed run repeats what the others do when an
-    epoch begins.
+    It must directly follow BeginRun, before all other callbacks: a resumed run repeats what the
+    others do when an epoch begins.
     Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
 
     fingerprints: those of the splits, the vectors and the code of a custom tokenizer.

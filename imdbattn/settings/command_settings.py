@@ -1,6 +1,6 @@
 """The settings of commands that read runs, imdbattn.evaluate and imdbattn.predict among them.
 
-None is the run's own setting.
+A setting that is None keeps the value that the run was trained with.
 """
 
 from typing import Annotated, Any, Literal

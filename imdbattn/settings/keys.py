@@ -41,8 +41,9 @@ NO_EFFECT = (
 HARDWARE = tuple(
     f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark")
 )
-# Overrides that choose a file of conf/; the file's settings say what was chosen
-FILE_CHOICES = ("model", "task", "trainer", "debug")
+# Overrides that choose a file of conf/ and do not name a variant: the model's name precedes its
+# label, and the others do not change it
+UNNAMED_CHOICES = ("model", "task", "trainer", "debug")
 # split -> its fingerprint in metrics.json
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
@@ -103,7 +104,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in named.items()
-        if key not in FILE_CHOICES and not within(key, *unnamed)
+        if key not in UNNAMED_CHOICES and not within(key, *unnamed)
     )
 
 

@@ -54,7 +54,7 @@ class SplitScores(ABC):
 
 
 class Step(NamedTuple):
-    """A training step that has been made, as callbacks receive it."""
+    """A training step that has been made. LossMonitor checks its loss later."""
 
     batch: Any
     loss: Tensor  # detached
@@ -130,7 +130,7 @@ class Learner(L.LightningModule):
     settings: settings.schema.TrainingSettings. metadata: plain values that checkpoints contain.
     """
 
-    curves = ("training", "validation")  # labels of the accuracies in learning_curves.png
+    curve_labels = ("training", "validation")  # of the accuracies in learning_curves.png
     scores: SplitScores  # result of `make_scores` in the last validation or test
 
     def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
@@ -242,11 +242,13 @@ class Learner(L.LightningModule):
 
     def gather(self) -> tuple[Tensor, ...]:
         """Returns the outputs of all processes, in the order of the split."""
-        of_rank = None
+        outputs_of_rank = None
         if self.outputs:
-            of_rank = tuple(concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True))
+            outputs_of_rank = tuple(
+                concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True)
+            )
         self.outputs.clear()
-        gathered = filter(None, from_all(self.trainer, of_rank))
+        gathered = filter(None, from_all(self.trainer, outputs_of_rank))
         items_N, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
         order = items_N.argsort()
         if len(items_N.unique()) < len(items_N):

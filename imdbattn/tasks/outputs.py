@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-EOS = "<eos>"
+EOS_TEXT = "<eos>"
 # Number of reviews on a page that have maps of each layer, up to 1 MB and a second per review
 DETAILED = 5
 
@@ -188,7 +188,7 @@ class Translation(Prediction):
     @property
     def row_names(self) -> list[str]:
         """Returns the output symbol of each row of the weights."""
-        return [*self.written, EOS][: 0 if self.weights_TS is None else len(self.weights_TS)]
+        return [*self.written, EOS_TEXT][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:
         facts = {"source": self.text}

@@ -57,11 +57,11 @@ class Predictor(ABC):
     ) -> Iterator[Prediction]:
         """Returns a result for each text. first: number of the first text."""
 
-    def warning(self, texts: int, unread: Counter[str]) -> str:
-        """Returns a line on what could not be read in `texts` texts, see `Prediction.unread`, and
+    def warning(self, count: int, unread: Counter[str]) -> str:
+        """Returns a line on what could not be read in `count` texts, see `Prediction.unread`, and
         how often.
         """
-        return f"not read in {texts} texts: {', '.join(unread)}"
+        return f"not read in {count} texts: {', '.join(unread)}"
 
     @property
     def device(self) -> torch.device:

@@ -19,7 +19,7 @@ from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
 from imdbattn.data.symbols import split_text, symbols_of
-from imdbattn.data.vocabulary import EOS, MARKERS, UNK, Vocabulary
+from imdbattn.data.vocabulary import EOS, MARKERS, UNK_SYMBOL, Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir
 
@@ -74,9 +74,9 @@ def short(count: int) -> str:
 def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
-    assert vocabulary.encode(["a", *MARKERS, "b"]) == [4, *[UNK] * 5]
+    assert vocabulary.encode(["a", *MARKERS, "b"]) == [4, *[UNK_SYMBOL] * 5]
     corpus = prepare_pairs(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
-    assert (corpus.splits["train"].source.ids == UNK).sum() >= len(corpus.splits["train"])
+    assert (corpus.splits["train"].source.ids == UNK_SYMBOL).sum() >= len(corpus.splits["train"])
     assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
 
 

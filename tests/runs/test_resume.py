@@ -99,7 +99,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     with pytest.raises((SystemExit, RuntimeError)) as stopped:
         fit(cfg, tmp_path)
     if how is not None:
-        # have other steps
+        # Runs with overrides have other numbers of steps.
         assert f"stopped in epoch {min((step + 1) // STEPS, 3) + 1}," in caplog.text or overrides
         assert stopped.value.code == 128 + how
         assert (tmp_path / "checkpoints" / "last.ckpt").exists()

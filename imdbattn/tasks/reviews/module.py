@@ -141,9 +141,9 @@ class ReviewClassifier(Learner):
     """Trains and scores a net, such as nn.ladder.Classifier, that maps a batch to logits (B, C).
 
     ratios_MF: log-count ratios of each word of the training reviews, for a net with phrases.
-    targets_NC: probabilities of their classes; None uses the labels. weights_C: factors of the
-    classes in the training loss; None uses 1. metadata: includes the labels and the vectors'
-    fingerprint. For other arguments see Learner.
+    targets_NC: probabilities of the classes of each training review; None uses the labels.
+    weights_C: factors of the classes in the training loss; None uses 1. metadata: includes the
+    labels and the vectors' fingerprint. For other arguments see Learner.
     """
 
     settings: ReviewSettings
@@ -161,7 +161,7 @@ class ReviewClassifier(Learner):
     ):
         super().__init__(*args, **options)
         if self.settings.data.word_dropout:
-            self.curves = ("training, words dropped", "validation")
+            self.curve_labels = ("training, words dropped", "validation")
         constants = {"ratios_MF": ratios_MF, "targets_NC": targets_NC, "weights_C": weights_C}
         for name, values in constants.items():
             self.register_buffer(name, values, persistent=False)

@@ -122,8 +122,8 @@ class ReviewPredictor(Predictor):
             return iter(self.label(texts))
         return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
 
-    def warning(self, texts: int, unread: Counter[str]) -> str:
-        return f"{unread.total()} of {texts} reviews have no words; they are labeled anyway"
+    def warning(self, count: int, unread: Counter[str]) -> str:
+        return f"{unread.total()} of {count} reviews have no words; they are labeled anyway"
 
     def batch_maker(self, texts: Sequence[str], pad_to: int = 1) -> BatchMaker:
         """Returns what makes batches of texts. pad_to: see BatchOptions."""

@@ -105,7 +105,7 @@ class Seq2SeqModule(Learner):
     net: EncoderDecoder
     settings: Seq2SeqSettings
     scores: Seq2SeqScores
-    curves = ("training, single symbols", "validation, whole outputs")
+    curve_labels = ("training, single symbols", "validation, whole outputs")
 
     @classmethod
     def new(

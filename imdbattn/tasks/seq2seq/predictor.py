@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.symbols import joined_symbols, split_text
-from imdbattn.data.vocabulary import PAD, UNK, Vocabulary
+from imdbattn.data.vocabulary import PAD, UNK_SYMBOL, Vocabulary
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
@@ -59,7 +59,7 @@ class Seq2SeqPredictor(Predictor):
         """Returns the text of the symbols of an output."""
         return joined_symbols(symbols, self.settings.data, 1)
 
-    def warning(self, texts: int, unread: Counter[str]) -> str:
+    def warning(self, count: int, unread: Counter[str]) -> str:
         examples = visible(", ".join([*unread][:10]))
         return f"symbols that are not in the vocabulary, read as <unk>: {examples}"
 
@@ -125,7 +125,7 @@ class Seq2SeqPredictor(Predictor):
                 unknown=[
                     symbol
                     for symbol, number in zip(symbols, ids[item], strict=True)
-                    if number == UNK
+                    if number == UNK_SYMBOL
                 ],
             )
 

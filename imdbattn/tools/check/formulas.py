@@ -20,8 +20,11 @@ NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensi
 
 
 class Binding(NamedTuple):
-    """names: those that a formula uses, of the arguments of an example. finding: RIGHT, or that of
-    a mistake, with its sentence. is_usual: whether mistakes are looked for with these names.
+    """The values with which a formula is computed.
+
+    names: a function from the arguments of an example to the names that the formula uses. finding:
+    RIGHT, or the finding of a mistake that these values make, with its sentence. is_usual: whether
+    further mistakes are looked for with these names.
     """
 
     names: Call

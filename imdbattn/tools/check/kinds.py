@@ -91,7 +91,9 @@ class FormulaKind(Kind):
         return [Binding(self.names(part))], True
 
     def names(self, part: Part, **more: Any) -> Call:
-        """Returns the names of the arguments, and more, of those of an example."""
+        """Returns a function from the arguments of an example to the names that expressions use:
+        the arguments by name, and `more`.
+        """
         return lambda *given: dict(zip(part.kind.given, given, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:

@@ -87,7 +87,7 @@ def described_layer(layer: Any) -> dict[str, Any]:
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
-    """Returns the weights but those of words as float32 matrices; a vector is one row."""
+    """Returns all weights except the vectors of words, as float32 matrices; a vector is one row."""
     weights = {}
     for name, weight in net.state_dict().items():
         if name not in OMITTED:

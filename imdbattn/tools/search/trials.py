@@ -68,7 +68,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     lock = acquire(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
-    # This runs the finally clauses.
+    # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with lock, writing_into(folder):
         settings_file = OmegaConf.to_yaml(OmegaConf.create(options.model_dump()))
