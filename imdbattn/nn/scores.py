@@ -67,8 +67,10 @@ class Dot(Score):
     scale = 1.0
 
     def __init_subclass__(cls) -> None:
-        # A subclass that computes the score in another way must not be computed as a product.
-        if not vars(cls).keys().isdisjoint(("forward", "project_key", "compare")):
+        # A subclass that computes the score in another way, also by a method of another base class,
+        # must not be computed as a product.
+        methods = ("forward", "project_key", "compare")
+        if any(getattr(cls, name) is not getattr(Dot, name) for name in methods):
             cls.is_product = False
 
     def project(self, query: Tensor) -> Tensor:
