@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import Metadata, SavedNet
-from imdbattn.nn.ladder import HEAD, Embedding
+from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
+from imdbattn.nn.ladder import HEAD
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import TrainingSettings
@@ -91,7 +92,7 @@ def parameter_groups(
     with `matrices`, for Muon.
     """
     hidden = hidden_matrices(net) if with_matrices else {}
-    offsets = {id(part.offset_RD) for part in net.modules() if isinstance(part, Embedding)}
+    offsets = {id(part.offset_RD) for part in net.modules() if isinstance(part, TunedEmbedding)}
     others: list[Tensor] = []
     tables: list[Tensor] = []
     for parameter in net.parameters():

@@ -5,17 +5,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.nn.ladder import Embedding
+from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 
 WORDS, WIDTH = 400, 3
 GLOVE = torch.randn(2 + WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
 GLOVE[:2] = 0
 
 
-def embedding(mixout: float, seed: int = 0) -> Embedding:
+def embedding(mixout: float, seed: int = 0) -> TunedEmbedding:
     """For words of which all but the last are trained."""
     torch.manual_seed(seed)
-    made = Embedding(
+    made = TunedEmbedding(
         GLOVE, torch.zeros(WIDTH), torch.ones(WIDTH), torch.arange(2, 1 + WORDS), mixout
     )
     with torch.no_grad():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond import attention as beyond
+from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.nn.ladder import (
     Classifier,
     ClsPooling,
@@ -98,6 +99,6 @@ def weights_of(net: nn.Module) -> dict[str, Tensor]:
 def offsets_VD(net: Any) -> Tensor | None:
     """Returns the trained offset of each row of the vectors, or None if the vectors are frozen."""
     embedding = net.embedding
-    if embedding.offset_RD is None:
+    if not isinstance(embedding, TunedEmbedding):
         return None
     return embedding.offset_RD.detach().float().cpu()[embedding.slot_V.long().cpu()]

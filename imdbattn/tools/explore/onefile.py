@@ -24,6 +24,7 @@ from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.exports.vectors import labels_of, training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
+from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
@@ -103,9 +104,9 @@ def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
     dtype = getattr(torch, precision)
     small = with_vectors(predictor, words_K, dtype)
-    offset_RD = small.net.embedding.offset_RD
-    if offset_RD is not None:
-        offset_RD.data = offset_RD.data.to(dtype).float()
+    embedding = small.net.embedding
+    if isinstance(embedding, TunedEmbedding):
+        embedding.offset_RD.data = embedding.offset_RD.data.to(dtype).float()
     return small
 
 
