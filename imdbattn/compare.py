@@ -9,7 +9,7 @@ from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
 
 
-@command("compare", "runs", "out", "against")
+@command("compare")
 def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     # These imports (pydantic, scipy, matplotlib) are slow; `--help` does not need them.

@@ -9,7 +9,7 @@ from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
 
 
-@command("dashboard", "out", "group")
+@command("dashboard")
 def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
     from imdbattn.tracking.settings import DashboardSettings

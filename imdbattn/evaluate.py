@@ -4,14 +4,12 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import COLUMNS, typed_settings
+from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import NestedDict
 
-KEYS = ("run", "data.path", "data.vectors.path", "data.cache_dir", *COLUMNS)
 
-
-@command("evaluate", *KEYS)
+@command("evaluate")
 def main(cfg: DictConfig) -> None:
     """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
     from imdbattn.settings.command_settings import EvaluateSettings

@@ -9,7 +9,7 @@ from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
 
-@command("explore", "runs", "out", "data.vectors.path", "data.cache_dir")
+@command("explore")
 def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
     from imdbattn.tools.explore.settings import ExploreSettings

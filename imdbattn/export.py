@@ -7,7 +7,7 @@ from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
 
-@command("export", "run", "out", "data.vectors.path", "data.cache_dir")
+@command("export")
 def main(cfg: DictConfig) -> None:
     """Prints what was written, and how many labels it changes."""
     from imdbattn.exports.settings import ExportSettings

@@ -10,10 +10,8 @@ from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
 
-KEYS = ("runs", "out", "pairs_of", "data.vectors.path", "data.cache_dir")
 
-
-@command("faithfulness", *KEYS)
+@command("faithfulness")
 def main(cfg: DictConfig) -> None:
     """Prints the results and writes them into `out`."""
     from imdbattn.tools.faithfulness.settings import FaithfulnessSettings

@@ -10,8 +10,6 @@ from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import resolved_dict, separate_value
 from imdbattn.launch.process import without_gc
 
-KEYS = ("run", "file", "column", "out", "data.vectors.path", "data.cache_dir")
-
 
 def predict(cfg: DictConfig, text: str | None) -> None:
     """Prints a line per text, with explain=true also a page; with out= writes a table instead."""
@@ -45,7 +43,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 def main() -> None:
     text, arguments = separate_value("text", sys.argv[1:])
-    run_command("predict", lambda cfg: predict(cfg, text), arguments, *KEYS)
+    run_command("predict", lambda cfg: predict(cfg, text), arguments)
 
 
 if __name__ == "__main__":

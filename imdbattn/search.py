@@ -9,7 +9,7 @@ from imdbattn.tools.search.command_line import search, split_others
 def main() -> None:
     """Settings that conf/search.yaml does not have apply to all trials."""
     arguments, others = split_others(sys.argv[1:])
-    run_command("search", lambda cfg: search(cfg, others), arguments, "resume")
+    run_command("search", lambda cfg: search(cfg, others), arguments)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import command, in_sweep
-from imdbattn.launch.hydra_config import QUOTED
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 
 
-@command("train", *QUOTED)
+@command("train")
 def main(cfg: DictConfig) -> float | None:
     """Returns the validation accuracy for Hydra's sweepers; None for a job that failed."""
     # these imports are slow, and `--help` does not need them

@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.failure import remove_empty
-from imdbattn.launch.hydra_config import QUOTED, resolved_dict
+from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted
 
@@ -77,7 +77,7 @@ def train(
     """
     if config is not None and overrides:
         raise UserError("give overrides or config=, not both")
-    cfg = composed("train", overrides, QUOTED)  # `hydra` in it names the run folder
+    cfg = composed("train", overrides)  # `hydra` in it names the run folder
     if config is not None:
         own = {name: config[name] for name in config if name != "hydra"}
         cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})

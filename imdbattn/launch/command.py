@@ -34,27 +34,21 @@ PLUGINS = str(Path(__file__).parent / "plugins")
 Function = Callable[[DictConfig], object]
 
 
-def command(config_name: str, *paths: str) -> Callable[[Function], Callable[[], object]]:
+def command(config_name: str) -> Callable[[Function], Callable[[], object]]:
     """Decorates like hydra.main, with conf/: the result calls `run_command` with sys.argv."""
 
     def decorate(function: Function) -> Callable[[], object]:
         @functools.wraps(function)
         def main() -> object:
-            return run_command(config_name, function, sys.argv[1:], *paths)
+            return run_command(config_name, function, sys.argv[1:])
 
         return main
 
     return decorate
 
 
-def run_command(
-    config_name: str, function: Function, arguments: Sequence[str], *paths: str
-) -> object:
-    """Runs a command with these arguments. Any exception ends in one line, see `fail`.
-
-    paths: settings whose values are quoted before Hydra parses them, because , { [ ( and = are
-    special there. In a sweep, where a comma separates values, they are not. See also `quote`.
-    """
+def run_command(config_name: str, function: Function, arguments: Sequence[str]) -> object:
+    """Runs a command with these arguments. Any exception ends in one line, see `fail`."""
     prepare()
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)
@@ -68,9 +62,9 @@ def run_command(
     # Hydra does not accept a flag between two settings.
     arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
     arguments = with_task(config_name, arguments)
-    is_sweep = arguments and arguments[0] in ("-m", "--multirun")
+    is_sweep = bool({"-m", "--multirun"} & {*arguments})
     # Hydra reads them there, and Lightning starts its processes with them
-    sys.argv[1:] = [quote(argument, () if is_sweep else paths) for argument in arguments]
+    sys.argv[1:] = [quote(argument, is_sweep) for argument in arguments]
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()

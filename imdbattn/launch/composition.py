@@ -37,14 +37,12 @@ def initialized() -> Iterator[None]:
             GlobalHydra.instance().hydra = outer
 
 
-def composed(
-    config_name: str, overrides: Sequence[str] = (), paths: Sequence[str] = ()
-) -> DictConfig:
-    """Returns a command's config, with `hydra`, of these overrides instead of sys.argv. paths: see
-    `command`. Raises UserError.
+def composed(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """Returns a command's config, with `hydra`, of these overrides instead of sys.argv. Raises
+    UserError.
     """
     register_resolvers()
-    quoted = [quote(override, paths) for override in with_task(config_name, overrides)]
+    quoted = [quote(override) for override in with_task(config_name, overrides)]
     refuse_typed_credentials(quoted)
     try:
         with initialized():

@@ -6,7 +6,7 @@ Imports nothing slow.
 
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,26 +23,34 @@ HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
-COLUMNS = ("data.text_column", "data.label_column")
-LISTS = ("run", "runs")  # settings of other commands: a path, or a list of paths
+RUNS = ("run", "runs")  # settings of other commands: a path, or a list of paths
+# Settings of all commands whose value is text, with the characters , { [ ( and = that are special
+# in Hydra's grammar. In a sweep, where a comma separates values, only folders of runs are.
+FOLDERS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
+TEXTS = (
+    *FOLDERS,
+    *PATHS,
+    *RUNS,
+    *("data.text_column", "data.label_column", "file", "column", "out"),
+    *("against", "group", "pairs_of"),
+)
 # a comma in quotes belongs to the name
 RUN_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
-QUOTED = (*PATHS, *COLUMNS)  # settings of imdbattn.train whose values are quoted
 
 
-def quote(argument: str, names: Collection[str]) -> str:
-    """Returns `name=value` with the value quoted for Hydra's grammar, if `name` is in `names` and
-    the value is not quoted yet. Of a list of runs each one is quoted.
+def quote(argument: str, in_sweep: bool = False) -> str:
+    """Returns `name=value` with the value quoted for Hydra's grammar, if it is text and not quoted
+    yet. Of a list of runs each one is quoted.
     """
     name, equals, value = argument.partition("=")
-    if name not in names or not equals or value == "null" or QUOTED_VALUE.fullmatch(value):
+    is_text = name in (FOLDERS if in_sweep else TEXTS) and equals and value != "null"
+    if not is_text or QUOTED_VALUE.fullmatch(value):
         return argument
-    is_list = name in LISTS and value.startswith("[") and value.endswith("]")
-    if not is_list or os.path.exists(os.path.expanduser(value)):
-        return f"{name}={in_quotes(value)}"
-    runs = [run.strip(" '\"") for run in RUN_IN_LIST.findall(value[1:-1])]
-    return f"{name}=[{','.join(in_quotes(run) for run in runs if run)}]"
+    if name in RUNS and value.startswith("[") and value.endswith("]"):
+        runs = [run.strip(" '\"") for run in RUN_IN_LIST.findall(value[1:-1])]
+        return f"{name}=[{','.join(in_quotes(run) for run in runs if run)}]"
+    return f"{name}={in_quotes(value)}"
 
 
 def in_quotes(value: str) -> str:

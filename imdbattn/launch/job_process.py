@@ -84,7 +84,7 @@ def start_job(
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if as_command or not one_process(settings.trainer) or sys.platform != "linux":
         overrides = [*cfg.hydra.overrides.task, "hydra.mode=RUN", *search_path()]
-        overrides.append(quote(f"hydra.run.dir={folder}", ["hydra.run.dir"]))
+        overrides.append(quote(f"hydra.run.dir={folder}"))
         return start_fork(partial(execute, overrides), environment, folder)
     import_for_training(settings)
     return start_fork(partial(train_in_fork, cfg, folder), environment, folder)
@@ -100,7 +100,7 @@ def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
         for key, value in values.items():
             OmegaConf.update(cfg, key, value)
             if value is not None:
-                overrides.append(quote(f"{key}={value}", ["resume"]))
+                overrides.append(quote(f"{key}={value}"))
         cfg.hydra.overrides.task = overrides
     return cfg
 

@@ -7,7 +7,6 @@ Hydra converts an exception of a callback to a warning. A failed job does not st
 import atexit
 import logging
 import os
-import re
 import signal
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire, expanded
 from imdbattn.launch.failure import fail, print_error, remove_empty
-from imdbattn.launch.hydra_config import quote, resolved_dict
+from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
@@ -140,11 +139,8 @@ def conclude(config: DictConfig, complete: bool) -> int:
     for job in unfinished:
         log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
     if unfinished or not complete:
-        path = os.path.relpath(sweep)
-        # others, such as a comma, are special in a sweep
-        is_plain = re.fullmatch(r"[\w./ -]+", path, re.ASCII)
-        override = quote(f"resume={path}", [] if is_plain else ["resume"])
-        log.error("resume it with:  the same command with %s", in_shell(override))
+        override = in_shell(f"resume={os.path.relpath(sweep)}")
+        log.error("resume it with:  the same command with %s", override)
     return int(bool(unfinished))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from imdbattn.data.corpus import find_source
 from imdbattn.data.user_files.tables import open_lines
 from imdbattn.errors import UserError
-from imdbattn.launch.hydra_config import QUOTED, quote
+from imdbattn.launch.hydra_config import quote
 
 NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already
@@ -204,7 +204,7 @@ WORD = st.text("aeEnuls01_:.+~- ", min_size=1, max_size=6).map(str.strip).filter
 @example(column="1e3")
 @examples(max_examples=15, deadline=None, phases=PHASES)
 def test_the_name_of_a_column_is_text_as_typed(column):
-    word = quote(f"data.text_column={column}", QUOTED)
+    word = quote(f"data.text_column={column}")
     assert column == "null" or OverridesParser.create().parse_override(word).value() == column
 
 

@@ -21,7 +21,6 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch.composition import composed as composed_by_commands
-from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import ended_jobs, has_current_results, resumable
 from tests.commands import changed
 from tests.processes import processes_about, started_command, wait_for
@@ -278,8 +277,7 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     name = "it's 1, 2"
     words = ["-m", *jobs, "optim.lr=-1"]
-    folder = quote(f"hydra.sweep.dir={name}", ["hydra.sweep.dir"])
-    done = shell("train", *words, folder, cwd=tmp_path, real=True)
+    done = shell("train", *words, f"hydra.sweep.dir={name}", cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     (resume,) = re.findall(
         "^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE

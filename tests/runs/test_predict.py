@@ -61,9 +61,9 @@ def test_any_path_and_any_text_can_be_given_on_the_command_line():
     special = ["", "a\nb", "1e3", "\\\\'", "glob(*)", "a,b", "${", "text=a", "my dir/r (1).csv"]
     for text in (HARD_TEXT, *special):
         assert separate_value("text", [f"text={text}", "explain=true"]) == (text, ["explain=true"])
-        (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}", ("run", "file"))])
+        (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}")])
         assert file.value() == text
-    listed = quote("run=[runs/a,'b, c', day=1 (2)]", ("run", "file"))
+    listed = quote("run=[runs/a,'b, c', day=1 (2)]")
     (runs,) = OverridesParser.create().parse_overrides([listed])
     assert runs.value() == ["runs/a", "b, c", "day=1 (2)"]
 

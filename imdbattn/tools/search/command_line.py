@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
 from imdbattn.launch.composition import as_user_error
-from imdbattn.launch.hydra_config import PATHS, QUOTED, quote, resolved_dict
+from imdbattn.launch.hydra_config import PATHS, quote, resolved_dict
 from imdbattn.settings.keys import absolute, conf_dir
 from imdbattn.settings.trust import read_settings
 
@@ -42,7 +42,7 @@ def prepared(override: str) -> str:
     """Returns an override of all trials, with an absolute path for resuming from another folder."""
     name, _, value = override.partition("=")
     is_path = name.lstrip("+") in PATHS and value not in ("", "null", "hub")
-    return quote(f"{name}={absolute(value)}" if is_path else override, QUOTED)
+    return quote(f"{name}={absolute(value)}" if is_path else override)
 
 
 def search(cfg: DictConfig, others: list[str]) -> None:

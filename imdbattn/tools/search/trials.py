@@ -37,7 +37,7 @@ from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
-from imdbattn.launch.hydra_config import quote, resolved_dict
+from imdbattn.launch.hydra_config import in_quotes, quote, resolved_dict
 from imdbattn.launch.job import Job, ended_jobs, resumable
 from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
@@ -134,7 +134,7 @@ def as_overrides(params: Mapping[str, object]) -> list[str]:
 def as_override(name: str, value: object) -> str:
     """Returns a setting as on a command line; long numbers are rounded to four digits."""
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
-        return quote(f"{name}={value}", [name])
+        return f"{name}={in_quotes(value)}"
     if isinstance(value, float) and len(repr(value)) > 10:
         return f"{name}={value:.4g}"
     return f"{name}={as_text(value)}"
@@ -346,7 +346,7 @@ def retrain(options: SearchSettings, overrides: list[str], folder: Path) -> list
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
     setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
-    overrides = [*overrides, quote(f"{setting}={sweep}", [setting]), *search_path()]
+    overrides = [*overrides, quote(f"{setting}={sweep}"), *search_path()]
     overrides += ["-m", f"hydra.launcher.n_jobs={options.n_jobs}"]
     process = wait_for(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
