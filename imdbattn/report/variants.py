@@ -10,8 +10,10 @@ from typing import NamedTuple
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
-    HARDWARE,
-    NO_EFFECT,
+    IN_VARIANT,
+    NOT_IN_LABELS,
+    OF_RUNGS,
+    OF_RUNGS_IN_FILES,
     SOURCES,
     as_text,
     flat,
@@ -20,23 +22,6 @@ from imdbattn.settings.keys import (
     without,
 )
 
-# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
-OF_RUNGS = (
-    "model",
-    "optim",
-    "embedding_lr",
-    "init",
-    "patience",
-    "data.extra",
-    "data.word_dropout",
-    "trainer.max_epochs",
-    "trainer.gradient_clip_val",
-)
-# The choice of a file, such as optim=adamw, also sets these.
-OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
-# Overrides that short labels omit: the label begins with the model's name
-NOT_IN_LABELS = ("experiment=", "model.name=", "model.extends=")
-IGNORED = ("seed", "task", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
 # facts in metrics.json -> what differs if they do
 COMPARED_FACTS = {
     "vectors": "the word vectors",
@@ -129,7 +114,7 @@ def models_in_order(ladder: Sequence[Variant]) -> list[str]:
 
 def in_short(overrides: Sequence[str]) -> list[str]:
     """Returns the overrides in short, without the experiment; equal last names remain whole."""
-    named = [override for override in overrides if not override.startswith(NOT_IN_LABELS)]
+    named = [one for one in overrides if one.partition("=")[0] not in NOT_IN_LABELS]
     short = list(map(shortened, named))
     times = Counter(override.partition("=")[0] for override in short)
     return [
@@ -274,8 +259,8 @@ def differences(new: Variant, old: Variant) -> Differences:
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
-    new_settings = without(new_run.settings, *IGNORED)
-    old_settings = without(old_run.settings, *IGNORED)
+    new_settings = without(new_run.settings, "task", *IN_VARIANT)
+    old_settings = without(old_run.settings, "task", *IN_VARIANT)
     overrides = {*new_run.overrides} ^ {*old_run.overrides}
     typed = {override.partition("=")[0] for override in overrides}
     found = Differences([], [])

@@ -1,4 +1,4 @@
-"""Names of settings, and functions on nested settings."""
+"""Names of settings, what each affects, and functions on nested settings."""
 
 import hashlib
 import json
@@ -30,6 +30,12 @@ def defaults(command: str) -> NestedDict:
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
 
+# split -> its fingerprint in metrics.json
+FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
+NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
+
+# --- what settings affect -------------------------------------------------------------------------
+
 # Settings that do not change the numbers of a result
 NO_EFFECT = (
     *("hydra", "logger", "resume", "save_minutes", "threads", "record_steps", "trust", "test"),
@@ -38,19 +44,27 @@ NO_EFFECT = (
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )
-HARDWARE = tuple(
-    f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy", "benchmark")
+# Settings that change its last digits
+HARDWARE = (
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
+    *("trainer.strategy", "trainer.benchmark"),
 )
+# Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
+SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
+# Settings in which runs of one variant may differ
+IN_VARIANT = ("seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
+# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
+OF_RUNGS = (
+    *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
+    *("trainer.max_epochs", "trainer.gradient_clip_val"),
+)
+# The choice of a file, such as optim=adamw, also sets these.
+OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that choose a file of conf/ and do not name a variant: the model's name precedes its
 # label, and the others do not change it
 UNNAMED_CHOICES = ("model", "task", "trainer", "debug")
-# split -> its fingerprint in metrics.json
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
-NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
-# Settings in which runs of one variant may differ
-VARIED = ("seed", "data.fold", "trainer.max_epochs")
-# Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
-SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
+# Overrides that short labels of variants omit: the label begins with the model's name
+NOT_IN_LABELS = ("experiment", "model.name", "model.extends")
 
 
 def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
@@ -86,7 +100,7 @@ def variant_digest(settings: Mapping[str, object]) -> str:
 
     A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """
-    return hexdigest(without(settings, *VARIED, *NO_EFFECT, *HARDWARE, *SOURCES))
+    return hexdigest(without(settings, "trainer.max_epochs", *IN_VARIANT))
 
 
 def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]:
@@ -95,7 +109,6 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
 
     settings: their result. The choice of a trainer is hardware; its precision is not.
     """
-    unnamed = ("seed", "data.fold", "hydra", *NO_EFFECT, *HARDWARE, *SOURCES)
     named = {
         override.lstrip("+~").partition("=")[0]: override.lstrip("+") for override in overrides
     }
@@ -104,7 +117,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in named.items()
-        if key not in UNNAMED_CHOICES and not within(key, *unnamed)
+        if key not in UNNAMED_CHOICES and not within(key, *IN_VARIANT)
     )
 
 
