@@ -20,15 +20,9 @@ def first_on_machine() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
-def print_error(reason: object) -> None:
-    """Prints an error in one line without control characters, in one process per machine."""
-    if first_on_machine():
-        print(f"error: {visible(in_line(reason, None))}", file=sys.stderr)
-
-
 def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn:
-    """Prints an error in one line and exits with status 2. Only a UserError has a
-    message meant for the user.
+    """Prints an error in one line and exits with status 2. Only a UserError has a message meant for
+    the user; the first process of a machine prints it for all.
 
     The traceback of any other exception goes into error.log of the folder if it has an unfinished
     run, else into a temporary file. A folder that contains nothing but a log is removed.
@@ -38,7 +32,8 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     if isinstance(error, UserError):
-        print_error(error)
+        if first_on_machine():
+            print(f"error: {visible(in_line(error, None))}", file=sys.stderr)
     else:  # perhaps in one process only, so each prints its own
         unfinished = (
             folder and (folder / "config.yaml").exists() and not (folder / "metrics.json").exists()
@@ -55,12 +50,13 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     sys.exit(2)
 
 
-def remove_empty(folder: Path, log: str) -> None:
-    """Removes a folder that contains at most the file `log`, and its parents below the working
+def remove_empty(folder: Path, *logs: str) -> None:
+    """Removes a folder that contains at most the files `logs`, and its parents below the working
     directory if empty.
     """
-    if folder.is_dir() and {file.name for file in folder.iterdir()} <= {log}:
-        (folder / log).unlink(missing_ok=True)
+    if folder.is_dir() and {file.name for file in folder.iterdir()} <= {*logs}:
+        for log in logs:
+            (folder / log).unlink(missing_ok=True)
         with suppress(OSError):  # it is not empty
             for parent in (folder, *folder.parents):
                 if parent in (Path.cwd(), *Path.cwd().parents):

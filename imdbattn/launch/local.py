@@ -46,7 +46,6 @@ class LocalJobs:
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
         self.jobs = SideBySide()  # its limit is chosen for the first job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
-        self.best = ""  # text in the progress line
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
@@ -87,10 +86,10 @@ class LocalJobs:
             has_results = has_current_results(folder, job.settings)
         except Exception as error:  # the other jobs must still run
             write_end(folder, "failed", in_line(error, None))
-            self.end(number, folder, None)
+            self.end(number, None)
             return
         if has_results:
-            self.end(number, folder, log_end(job, "kept"))
+            self.end(number, log_end(job, "kept"))
             return
         if not self.jobs.limit:
             self.choose_limit(job.settings)
@@ -118,20 +117,11 @@ class LocalJobs:
             own = (override for override in overrides if override.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
             accuracy = log_end(each.job, *outcome(each.job, each.process), about)
-            self.end(each.number, each.job.folder, accuracy)
-        self.show()
-
-    def end(self, number: int, folder: Path, accuracy: float | None) -> None:
-        """Notes the result of a job that has ended, and shows it."""
-        self.accuracies[number] = accuracy
-        values = [value for value in self.accuracies.values() if value is not None]
-        if accuracy is not None and accuracy == max(values):
-            self.best = f", best {100 * accuracy:.2f} % ({folder.name})"
-        self.line.update()
-        self.show()
-
-    def show(self) -> None:
-        """Writes the progress line."""
+            self.end(each.number, accuracy)
         failed = sum(accuracy is None for accuracy in self.accuracies.values())
-        running = len(self.jobs.running)
-        self.line.set_postfix_str(f"{running} running, {failed} failed{self.best}")
+        self.line.set_postfix_str(f"{len(self.jobs.running)} running, {failed} failed")
+
+    def end(self, number: int, accuracy: float | None) -> None:
+        """Notes the result of a job that has ended."""
+        self.accuracies[number] = accuracy
+        self.line.update()

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire, expanded
-from imdbattn.launch.failure import fail, print_error, remove_empty
+from imdbattn.launch.failure import fail, remove_empty
 from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.process import without_gc
@@ -113,17 +113,8 @@ def conclude(config: DictConfig, complete: bool) -> int:
     """Logs how the jobs ended, compares them if all are complete, and returns the exit status."""
     sweep = Path(str(config.hydra.sweep.dir))
     jobs = ended_jobs(sweep)
-    if not jobs:
-        if not any(path.is_dir() for path in sweep.iterdir()):  # no earlier sweep has jobs here
-            for file in (*sweep.glob(".lock*"), sweep / "multirun.yaml"):
-                file.unlink(missing_ok=True)
-            remove_empty(sweep.resolve(), SWEEP_LOG)
-        if complete:  # otherwise Hydra has reported why it composed none
-            overrides = " ".join(config.hydra.overrides.task)
-            print_error(
-                "the sweep has no jobs: one of its settings has no value to choose from"
-                f" ({overrides})"
-            )
+    if not jobs and not complete:  # Hydra has reported why it composed none
+        remove_empty(sweep.resolve(), SWEEP_LOG, "multirun.yaml", ".lock", ".lock.soft")
         return 2
     counts = Counter(job["status"] for job in jobs.values())
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
@@ -141,7 +132,7 @@ def conclude(config: DictConfig, complete: bool) -> int:
     if unfinished or not complete:
         override = in_shell(f"resume={os.path.relpath(sweep)}")
         log.error("resume it with:  the same command with %s", override)
-    return int(bool(unfinished))
+    return int(not jobs or bool(unfinished))
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
