@@ -25,6 +25,7 @@ from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resum
 from imdbattn.launch.machine import one_process, threads_each
 from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
+from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of
 
@@ -40,10 +41,9 @@ def run_job(cfg: DictConfig) -> float | None:
     hydra: Any = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     try:
-        config = copy.deepcopy(cfg)
-        with open_dict(config):
-            config.hydra = hydra
-        job = job_of(config, folder)
+        with open_dict(cfg):
+            cfg.hydra = hydra
+        job = job_of(cfg, folder)
         if has_current_results(folder, job.settings):
             return log_end(job, "kept")
         # a process of Ray has threads, which a fork does not copy
@@ -91,17 +91,14 @@ def start_job(
 
 
 def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
-    """Returns a copy of a config with these values of dotted keys, also on its command line."""
+    """Returns a copy of a config with these values of dotted keys, also on its command line, where
+    the last value of a key counts.
+    """
     cfg = copy.deepcopy(cfg)
     with open_dict(cfg), read_write(cfg.hydra):
-        overrides = [
-            given for given in cfg.hydra.overrides.task if given.partition("=")[0] not in values
-        ]
         for key, value in values.items():
             OmegaConf.update(cfg, key, value)
-            if value is not None:
-                overrides.append(quote(f"{key}={value}"))
-        cfg.hydra.overrides.task = overrides
+            cfg.hydra.overrides.task.append(quote(f"{key}={as_text(value)}"))
     return cfg
 
 
