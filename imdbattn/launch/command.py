@@ -88,7 +88,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
         if {"-h", "--help"} & {*arguments}:
             from imdbattn.launch.help import print_help
 
-            print_help(run_hydra, config_name, arguments)
+            print_help(run_hydra, config_name)
             return None
         return run_hydra()
     except KeyboardInterrupt:

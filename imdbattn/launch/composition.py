@@ -1,4 +1,4 @@
-"""Composes a command's config without sys.argv: for `--help`, Python, searches and messages."""
+"""Composes a command's config without sys.argv: for Python, searches and messages."""
 
 import re
 import threading

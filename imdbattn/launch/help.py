@@ -1,38 +1,30 @@
 """`--help`: the settings with the comments that the files in conf/ have beside them."""
 
-import argparse
 import io
-import os
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from imdbattn.launch.composition import composed
 from imdbattn.settings.keys import conf_dir
 
 LINE = re.compile(r"( *)(\w+):(?: .*?)?(?:\s+# (.*))?")  # YAML: indentation, key, comment
 COLUMN = 36  # column of the comments
 
 
-def print_help(run_hydra: Callable[[], object], config_name: str, arguments: Sequence[str]) -> None:
+def print_help(run_hydra: Callable[[], object], config_name: str) -> None:
     """Prints Hydra's help with the comments of conf/."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--config-dir", "-cd")
-    options, overrides = parser.parse_known_args(arguments)
-    overrides = [given for given in overrides if not given.startswith("-")]
-    if options.config_dir:
-        overrides.append(f"hydra.searchpath=['file://{os.path.abspath(options.config_dir)}']")
-    choices = composed(config_name, overrides).hydra.runtime.choices
     # Hydra exits after its help
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         run_hydra()
+    text = commented(printed.getvalue(), config_name, HydraConfig.get().runtime.choices)
     # flushed, so that a reader who has ended is noticed here and not at the exit of Python
-    print(commented(printed.getvalue(), config_name, choices), flush=True)
+    print(text, flush=True)
 
 
 def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
