@@ -75,8 +75,6 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
             sys.stdout.flush()
             return result
         except Exception as error:
-            if in_sweep():  # run_job has written the error of a job
-                raise
             from imdbattn.launch.failure import fail
 
             # Hydra would print more lines
