@@ -61,11 +61,10 @@ def forget_shared_state() -> None:
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
 
 
-def stop(processes: Sequence[BaseProcess], reason: BaseException) -> None:
-    """Stops processes because of an exception; they have PATIENCE seconds to save their state."""
-    if not isinstance(reason, KeyboardInterrupt):  # the processes receive Ctrl-C, too
-        for process in processes:
-            process.terminate()
+def stop(processes: Sequence[BaseProcess]) -> None:
+    """Stops processes, which have PATIENCE seconds to save their state."""
+    for process in processes:
+        process.terminate()
     end = time.monotonic() + PATIENCE
     with suppress(KeyboardInterrupt):
         while any(process.exitcode is None for process in processes) and time.monotonic() < end:
@@ -79,7 +78,7 @@ def wait_for(process: BaseProcess) -> BaseProcess:
     """Waits until a process has ended, and returns it. Stops it because of an exception here."""
     try:
         process.join()
-    except BaseException as reason:
-        stop([process], reason)
+    except BaseException:
+        stop([process])
         raise
     return process

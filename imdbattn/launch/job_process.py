@@ -202,7 +202,7 @@ class SideBySide:
 
     def __exit__(self, kind: object, reason: BaseException | None, traceback: object) -> None:
         if reason is not None:
-            stop([each.process for each in self.running], reason)
+            stop([each.process for each in self.running])
 
     def start(self, number: int, job: Job) -> None:
         """Starts a job, see `start_job`, on the GPU with the fewest jobs."""

@@ -1,11 +1,13 @@
 """The signals that stop a run or a command: each ends it in one line. Imports nothing slow."""
 
 import logging
+import math
 import os
 import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
@@ -15,6 +17,9 @@ log = logging.getLogger(__name__)
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
 # sbatch and submitit send the last two.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+# Signals within these seconds are one: timeout, SLURM and Ctrl-C send theirs to a sweep and to each
+# of its jobs, and the sweep stops its jobs as well.
+ONE_SIGNAL = 1.0
 NOTHING_SAVED = "nothing was saved; run the command again"
 BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 
@@ -42,6 +47,8 @@ class Signals:
     def __init__(self, text: str):
         self.text = text
         self.received = 0  # number of the signal that this process has received
+        self.received_at = -math.inf
+        self.deferred = self.is_ending = False
         self.raised: Stopped | None = None
 
     def describe(self) -> str:
@@ -73,23 +80,32 @@ class Signals:
 
     def stop_at_once(self) -> None:
         """Makes signals raise Stopped at once; raises it now if one has arrived."""
-        for number in SIGNALS:
-            set_handler(number, self.stop)
+        self.listen(deferred=False)
         if self.received:
             raise self.stopped(self.received)
 
     def defer(self) -> None:
         """Makes a signal only set `received`; a second one raises Stopped at once."""
+        self.listen(deferred=True)
+
+    def listen(self, deferred: bool) -> None:
+        self.deferred = deferred
         for number in SIGNALS:
-            set_handler(number, self.note)
+            set_handler(number, self.handle)
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        set_handler(number, self.stop)
-
-    def stop(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        set_handler(number, signal.SIG_DFL)  # a second signal kills the process
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal, unless it is the last one again."""
+        now = time.monotonic()
+        if now - self.received_at < ONE_SIGNAL:
+            return
+        self.received, self.received_at = number, now
+        if self.deferred:
+            self.deferred = False
+            return
+        if self.is_ending:  # a library does not let the process end
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.is_ending = True
         raise self.stopped(number)
 
     def stopped(self, number: int) -> Stopped:

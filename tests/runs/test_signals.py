@@ -56,20 +56,30 @@ def test_a_library_that_catches_what_a_signal_raises_does_not_hide_it(caplog, wr
     assert caplog.messages == ["SIGTERM: stopped; nothing is saved"]
 
 
-def test_a_second_signal_ends_a_run_within_a_step(small, settings, tmp_path, monkeypatch, caplog):
-    """The first one waits for the end of the step."""
+@pytest.mark.parametrize(
+    ("seconds", "saved"),
+    [(0, "in epoch 1, step 3; the state is saved"), (2, "in training; nothing was saved")],
+)
+def test_a_second_signal_ends_a_run_at_once_unless_it_is_the_first_one_again(
+    small, settings, tmp_path, monkeypatch, caplog, seconds, saved
+):
+    """A sweep stops its jobs, which the signal of timeout or SLURM has reached already."""
     step = ReviewClassifier.training_loss
 
     def signals(self, batch):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        if self.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            later = time.monotonic() + seconds
+            monkeypatch.setattr(time, "monotonic", lambda: later)
+            os.kill(os.getpid(), signal.SIGTERM)
+            monkeypatch.undo()
         return step(self, batch)
 
     monkeypatch.setattr(ReviewClassifier, "training_loss", signals)
     with pytest.raises(SystemExit):
         fit(settings(*small, "model=mean"), tmp_path)
     (line,) = [line for line in caplog.messages if ": stopped" in line]
-    assert line == "SIGINT: stopped in training; nothing was saved; run the command again"
+    assert line.startswith(f"SIGTERM: stopped {saved}"), line
 
 
 def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
