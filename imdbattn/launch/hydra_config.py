@@ -133,14 +133,14 @@ def register_resolvers() -> None:
 
 def digest_of_root(*, _root_: DictConfig) -> str:
     """Returns the digest of the settings with absolute paths, so that a sweep can be resumed from
-    another directory; the job itself reports what is invalid.
+    another directory; the job itself reports what is invalid, and has the digest invalid<number>.
     """
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
         return settings_digest(training_settings(resolved_dict(_root_)).resolved(None).dump())
     except UserError:
-        return "invalid"
+        return f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
 
 
 def folder_name(name: str) -> str:

@@ -276,9 +276,10 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
 @pytest.mark.slow
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     name = "it's 1, 2"
-    words = ["-m", *jobs, "optim.lr=-1"]
+    words = ["-m", *jobs, "optim.lr=-1,-2"]
     done = shell("train", *words, f"hydra.sweep.dir={name}", cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
+    assert "2 jobs: 2 failed" in done.stdout
     (resume,) = re.findall(
         "^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE
     )
