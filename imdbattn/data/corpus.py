@@ -31,7 +31,7 @@ from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 17  # version of the cache entries; increment it when `write_entry` changes
+TOKENS_FORMAT = 18  # version of the cache entries; increment it when their content changes
 FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
 VECTORS_REMEDY = (
     "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"

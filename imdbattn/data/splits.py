@@ -75,8 +75,8 @@ def divided(
     indices: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
-    """Returns train, validation and test. Missing splits are taken from training, which then loses
-    the texts of the others.
+    """Returns train, validation and test. Training loses the texts of the others; missing splits
+    are taken from the rest.
 
     Args:
         texts: the splits of a source.
@@ -99,17 +99,21 @@ def divided(
                 f"{name} has no training data: give train/<label>/*.txt, or a table named train"
             )
         missing = {split: share for split, share in shares.items() if split not in given}
-        index = indices(given["train"], missing)
-        splits |= {split: given["train"].take(items) for split, items in index.items()}
-        held_out = {*splits["validation"].texts, *splits["test"].texts}
-        train = splits["train"]
-        kept = [at for at, text in enumerate(train.texts) if text not in held_out]
-        splits["train"] = train.take(kept)
+        rest = without(given["train"], [given[split] for split in shares if split in given])
+        index = indices(rest, missing)
+        splits |= {split: rest.take(items) for split, items in index.items()}
+        splits["train"] = without(splits["train"], [splits[split] for split in missing])
         test_set = cut if "test" in missing else "test"
         dropped += len(given["train"]) - sum(len(splits[split]) for split in index)
     splits = {split: splits[split] for split in SPLITS if split in splits}
     test_set = texts.test_set or f"{name}: {test_set}"
     return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
+
+
+def without(split: Split, others: Sequence[Split]) -> Split:
+    """Returns a split without the texts of others."""
+    texts = {text for other in others for text in other.texts}
+    return split.take([at for at, text in enumerate(split.texts) if text not in texts])
 
 
 def check_splits(texts: Texts, name: str) -> None:
