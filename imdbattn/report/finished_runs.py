@@ -22,8 +22,6 @@ from imdbattn.report.content import Skipped
 from imdbattn.settings.keys import FINGERPRINT, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier
-# Joined folds have the means of these numbers.
-NUMBERS = ("val_accuracy", "parameters", "tokens_per_s", "train_seconds", "epochs")
 Item = TypeVar("Item")
 
 
@@ -302,7 +300,7 @@ def join_folds(
 def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     """Returns the folds of a cross-validation as one run, with their `fold_accuracies` as a metric.
 
-    Raises UserError if a fold is missing.
+    Its other numbers are means over the folds. Raises UserError if a fold is missing.
     """
     about = runs[0].metrics["cross_validation"]
     folds = about["folds"]
@@ -316,9 +314,10 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     runs = [by_fold[fold] for fold in range(1, folds + 1)]
     first = runs[0]
     rights = [run.predictions("test").right_N for run in runs]
+    numbers = [name for name, value in first.metrics.items() if isinstance(value, int | float)]
     fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
     metrics = first.metrics | {
-        **{name: mean_over_runs(runs, name) for name in NUMBERS},
+        **{name: mean_over_runs(runs, name) for name in numbers},
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),

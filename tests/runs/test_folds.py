@@ -99,6 +99,7 @@ def write_folds(folder: Path, model="mean", seed=1, accuracy=0.8, folds=4, data=
         facts = {"folds": folds, "fold": fold, "fingerprint": f"{data}{folds}"}
         facts = {"cross_validation": facts, "test_set": f"small: fold {fold} of {folds} in blocks"}
         facts |= {"val_fingerprint": f"v{data}{fold}", "train_seconds": float(fold)}
+        facts |= {"val_macro_f1": 0.1 * fold}
         facts |= {"parameters": 10, "test_fingerprint": f"{data}{folds}{fold}"}
         own = {"data__folds": folds, "data__fold": fold}
         one = folder / f"{model}-s{seed}-fold{fold}"
@@ -153,6 +154,8 @@ def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(four
     assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
     assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
     assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
+    rung = quick(four_folds, metric="macro_f1")["rungs"][1]
+    assert rung["metric_validation"]["values"] == pytest.approx([0.25] * 2), "selects the best rung"
 
 
 def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(four_folds, tmp_path):
