@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -239,6 +240,19 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
     assert weights_LHQK.shape[2:] == (len(found["keys"]),) * 2
     np.testing.assert_allclose(weights_LHQK.sum(-1), 1, atol=1e-5)
     assert "no model" in tab.evaluate("imdbattn.classify('x', 'other').catch((e) => e.message)")
+
+
+def test_probabilities_have_the_order_of_labels_that_are_numbers(
+    page, tmp_path, open_file, monkeypatch
+):
+    """JavaScript moves the keys 0, 1, 2 of an object to its start."""
+    model = page.runs.page_model(next(iter(page.runs.by_id)))
+    expected = model.predictor.classify([TEXT])[0].tolist()
+    monkeypatch.setitem(model.predictor.metadata, "labels", ["-1", "1"])
+    onefile.write_page([replace(model, run=None)], tmp_path / "page.html", words=None)
+    found = open_file(tmp_path / "page.html").evaluate("(text) => imdbattn.classify(text)", TEXT)
+    assert found["labels"] == ["-1", "1"]
+    assert found["probabilities"] == pytest.approx(expected, abs=2e-3)
 
 
 def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, open_file):

@@ -246,7 +246,7 @@ export class Model {
     const { label, probability, probabilities, keys, unknown } = facts;
     const letters = Array.from(facts.text);
     const tokens = facts.words.map(({ start, end }) => letters.slice(start, end).join(""));
-    return [{ labels: this.labels, label, probability, probabilities: Object.values(probabilities), tokens, unknown, keys, attention }, null];
+    return [{ labels: this.labels, label, probability, probabilities: this.labels.map((name) => probabilities[name]), tokens, unknown, keys, attention }, null];
   }
 }
 
