@@ -44,7 +44,7 @@ class SplitItems(Protocol):
 
     @property
     def rows(self) -> np.ndarray:
-        """Returns the row of each item in the source."""
+        """The row of each item in the source."""
         ...
 
     def __len__(self) -> int: ...

@@ -46,7 +46,7 @@ class PairBatch(NamedTuple):
 
     @property
     def lengths_or_none_B(self) -> Tensor | None:
-        """Returns the source lengths for the model; None if no source is padded, which avoids a
+        """The source lengths for the model; None if no source is padded, which avoids a
         synchronization with the device.
         """
         return self.source_lengths_B if self.has_padding else None
@@ -66,7 +66,7 @@ class Pairs:
 
     @property
     def rows(self) -> np.ndarray:
-        """Returns (N,) row in the source file, or number of the generated pair."""
+        """The row of each source in its file, or the number of the generated pair, (N,)."""
         return self.source.rows
 
     def unknown_symbols(self) -> int:

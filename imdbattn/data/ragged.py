@@ -108,7 +108,7 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Returns (N,) tokens of each review before truncation, on the CPU, for plans."""
+        """The number of tokens of each review (N,), before truncation, on the CPU, for plans."""
         return (self.offsets[1:] - self.offsets[:-1]).cpu()
 
     def to(self, device: torch.device) -> "Ragged":

@@ -63,7 +63,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Returns 16 hex digits, which a run folder has as its `source_key`."""
+        """The 16 hex digits that a run folder has as its `source_key`."""
         tokenizer = f", tokenizer {self.tokenizer}" if self.tokenizer else ""
         return fingerprint([self.identity + tokenizer])
 

@@ -21,7 +21,7 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Returns the number of each symbol except the markers, so that a word spelled like a
+        """The number of each symbol except the markers, so that a word spelled like a
         marker is unknown.
         """
         return {

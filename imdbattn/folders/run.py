@@ -61,7 +61,7 @@ class Run:
 
     @cached_property
     def raw_settings(self) -> NestedDict:
-        """Returns the settings as plain values, without a check of their types or classes."""
+        """The settings as plain values, without a check of their types or classes."""
         if self.kind != "export":
             return read_settings(self.settings_file)
         settings: NestedDict = read_json(self.settings_file).get("settings", {})
@@ -70,7 +70,7 @@ class Run:
 
     @cached_property
     def settings(self) -> NestedDict:
-        """Returns the same as `raw_settings`. Raises UserError for a class that is not trusted;
+        """The same as `raw_settings`. Raises UserError for a class that is not trusted;
         `tasks.task.settings_of` checks types and values.
         """
         self.require(self.settings_file)
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def text_column(self) -> str:
-        """Returns its data.text_column; falls back to `text`, even if the run cannot be opened."""
+        """Its data.text_column; falls back to `text`, even if the run cannot be opened."""
         try:
             return str(self.raw_settings["data"]["text_column"])
         except Exception:  # a wrong run= raises a better error later
@@ -93,13 +93,13 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """Returns the given checkpoint, or the best one. Raises UserError if it is missing."""
+        """The given checkpoint, or the best one. Raises UserError if it is missing."""
         self.require(self.settings_file, self.file)
         return self.file
 
     @property
     def trained(self) -> SavedNet:
-        """Returns the weights and metadata in the checkpoint, on the CPU; read at each call."""
+        """The weights and metadata in the checkpoint, on the CPU; read at each call."""
         return SavedNet.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
@@ -110,13 +110,13 @@ class Run:
 
     @cached_property
     def environment(self) -> NestedDict:
-        """Returns the versions and hardware; empty where they were not recorded."""
+        """The versions and hardware; empty where they were not recorded."""
         file = self.folder / "environment.json"
         return read_json(file) if file.exists() else {}
 
     @property
     def curves(self) -> Curves:
-        """Returns the learning curves, also of a run that is still training; read at each call."""
+        """The learning curves, also of a run that is still training; read at each call."""
         file = self.folder / "metrics.csv"
         return read_curves(file) if file.exists() else {}
 

@@ -29,14 +29,15 @@ def attention(
     value: Tensor,
     mask: Tensor | None,
     scale: float,
-    extra: Sequence[Tensor] | None = None,
+    extra_columns: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(scale * query key^T + extra[0] extra[1]^T) value over the keys where `mask`, which
-    broadcasts to the scores, is True; None: over all keys.
+    """softmax(scale * query key^T + extra_query extra_key^T) value over the keys where `mask`,
+    which broadcasts to the scores, is True; None: over all keys. extra_columns: extra_query and
+    extra_key.
     """
-    if extra is not None:  # one product computes both: more columns cost less than more scores
-        pairs = zip((query * scale, key), extra, strict=True)
-        query, key = (torch.cat([x, more.expand(*x.shape[:-1], -1)], -1) for x, more in pairs)
+    if extra_columns is not None:  # a product with more columns costs less than a second product
+        pairs = zip((query * scale, key), extra_columns, strict=True)
+        query, key = (torch.cat([x, extra.expand(*x.shape[:-1], -1)], -1) for x, extra in pairs)
         scale = 1.0
     if mask is None:
         mask = torch.ones(1, key.shape[-2], dtype=torch.bool, device=key.device)

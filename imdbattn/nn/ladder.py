@@ -17,7 +17,7 @@ from imdbattn.nn.scores import MakeScore, ScaledDot, lengths_read, masked_softma
 PAD, UNK = 0, 1  # ids of padding and of words without a vector
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
 
-Make = Callable[[int], nn.Module]  # makes a part of width D, or distances of H heads
+MakePart = Callable[[int], nn.Module]  # makes a part of width D, or distances of H heads
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
@@ -36,7 +36,7 @@ class WordPositions(NamedTuple):
 
     @property
     def over_keys_B11T(self) -> Tensor:
-        """Returns (B, 1, 1, T) bool: which keys every head and query may attend to."""
+        """Which keys every head and query may attend to, (B, 1, 1, T) bool."""
         return self.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
 
 
@@ -53,12 +53,12 @@ class Attention(nn.Module):
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
-        extra: Columns | None = None,
+        extra_columns: Columns | None = None,
     ) -> Tensor:
         """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
         scores = self.score(query, key)
-        if extra is not None:
-            scores = scores + extra[0] @ extra[1].transpose(-2, -1)
+        if extra_columns is not None:
+            scores = scores + extra_columns[0] @ extra_columns[1].transpose(-2, -1)
         return masked_softmax(scores, mask)
 
     def forward(
@@ -67,19 +67,19 @@ class Attention(nn.Module):
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
-        extra: Columns | None = None,
+        extra_columns: Columns | None = None,
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
         mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
         without any key gives 0 (NaN in kernels of torch before 2.5).
-        extra: columns whose products are added to the scores.
+        extra_columns: their products, extra_q . extra_k, are added to the scores.
         """
         if not getattr(self.score, "is_product", False):
-            return self.attention_weights(query, key, value, mask, extra) @ value
+            return self.attention_weights(query, key, value, mask, extra_columns) @ value
         # This computes the same faster.
         query = self.score.project(query)
-        return fast_attention(query, key, value, mask, self.score.scale, extra)
+        return fast_attention(query, key, value, mask, self.score.scale, extra_columns)
 
 
 class SelfAttention(nn.Module):
@@ -87,8 +87,9 @@ class SelfAttention(nn.Module):
 
     Vaswani et al. 2017, section 3.2.2. Their output projection W_O is omitted: with one head, it is
     a part of W_v; for several heads see nn/beyond/attention.
-    heads: a divisor of the width. score: one of nn/scores. distances: nn/beyond/attention, called
-    with the heads.
+    heads: a divisor of the width. score: called with the widths of query and key of a head, such as
+    a class of nn/scores. distances: called with the number of heads, such as a class of
+    nn/beyond/attention.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SelfAttention(nn.Module):
         width: int,
         heads: int = 1,
         score: MakeScore = ScaledDot,
-        distances: Make | None = None,
+        distances: MakePart | None = None,
     ):
         super().__init__()
         if width % heads:
@@ -108,8 +109,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, words)
-        extra = None if self.distances is None else self.distances(words.positions_BT)
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, words.over_keys_B11T, extra)
+        extra_columns = None if self.distances is None else self.distances(words.positions_BT)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, words.over_keys_B11T, extra_columns)
         return y_BHTd.transpose(1, 2).flatten(2)
 
     def project(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, ...]:
@@ -301,13 +302,13 @@ class Classifier(nn.Module):
         embedding: nn.Module,
         classes: int,
         *,
-        positions: Make,
-        layer: Make,
+        positions: MakePart,
+        layer: MakePart,
         pooling: Callable[[int], Pooling],
         layers: int = 3,
         width: int | None = None,
         dropout: float = 0.0,
-        context: Make | None = None,
+        context: MakePart | None = None,
     ):
         super().__init__()
         embedded: int = embedding.width  # type: ignore[assignment]

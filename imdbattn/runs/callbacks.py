@@ -196,8 +196,8 @@ REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GP
 class Measured:
     """What is measured of each head.
 
-    values: what is logged, by name; entropies are in nats, shares are those of the entropy of equal
-    weights (log K with K keys). query_shares: the share of each query of all reviews.
+    values: what is logged, by name. An entropy is in nats; a share is an entropy divided by log K,
+    the entropy of equal weights on K keys. query_shares: the share of each query of all reviews.
     """
 
     values: dict[str, float]
@@ -240,8 +240,9 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
 def measure(module: Learner, batches: Sequence[object]) -> Measured:
     """Measures the attention of the net to these batches, in evaluation mode.
 
-    The results are means over the queries of a review, then over all reviews, and over those that
-    the net classifies right, or wrong. Reviews with one key are omitted: their entropy is always 0.
+    The results are means over the queries of a review, then over the reviews; of shares also over
+    the reviews that are classified right, and over the others. Reviews with one key are omitted:
+    their entropy is always 0.
     """
     columns: dict[str, list[tuple[Tensor, ...]]] = {}
     queries: dict[str, list[np.ndarray]] = {}

@@ -326,7 +326,7 @@ class TrainingSettings(Group):
 
     @property
     def is_debug(self) -> bool:
-        """Returns whether the numbers of a run are not results, as with debug=fast."""
+        """Whether the numbers of a run are not results, as with debug=fast."""
         given = self.trainer.given()
         return any(given.get(name) for name in DEBUG)
 

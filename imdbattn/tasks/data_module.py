@@ -85,7 +85,7 @@ class BatchData(L.LightningDataModule):
 
     @property
     def batch_tokens(self) -> int:
-        """Returns the padded tokens of one training batch, over all processes together."""
+        """The padded tokens of one training batch, over all processes together."""
         return self.settings.data.batch_tokens
 
     def resolved_settings(self) -> Any:

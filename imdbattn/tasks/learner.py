@@ -37,13 +37,13 @@ class SplitScores(ABC):
 
     @property
     def count(self) -> int:
-        """Returns the number of answers that the scores are means of: one for each item."""
+        """The number of answers that the scores are means of: one for each item."""
         return len(self.items_N)
 
     @cached_property
     @abstractmethod
     def values(self) -> dict[str, float]:
-        """Returns the scores for the log and metrics.json."""
+        """The scores for the log and metrics.json."""
 
     def details(self) -> dict[str, object]:
         """Returns what metrics.json has in addition."""
@@ -91,34 +91,36 @@ def parameter_groups(
     LazyAdamW, and learning rate `embedding_lr`; `with_matrices`, those of hidden layers have one
     with `matrices`, for Muon.
     """
-    hidden = hidden_matrices(net) if with_matrices else {}
-    offsets = {id(part.offset_RD) for part in net.modules() if isinstance(part, TunedEmbedding)}
+    hidden = hidden_matrices(net) if with_matrices else []
+    hidden_ids = {id(weight) for weight in hidden}
+    offset_ids = {id(part.offset_RD) for part in net.modules() if isinstance(part, TunedEmbedding)}
     others: list[Tensor] = []
     tables: list[Tensor] = []
     for parameter in net.parameters():
-        if parameter.requires_grad and parameter not in hidden:
-            (tables if id(parameter) in offsets else others).append(parameter)
+        if parameter.requires_grad and id(parameter) not in hidden_ids:
+            (tables if id(parameter) in offset_ids else others).append(parameter)
     groups: list[dict[str, Any]] = [{"params": others}]
     if hidden:
-        groups.append({"params": list(hidden), "matrices": True})
+        groups.append({"params": hidden, "matrices": True})
     if tables:
         lr = {} if embedding_lr is None else {"lr": embedding_lr}
         groups.append({"params": tables, "lazy": True} | lr)
     return groups
 
 
-def hidden_matrices(net: nn.Module) -> dict[Tensor, None]:
+def hidden_matrices(net: nn.Module) -> list[Tensor]:
     """Returns the weights of all Linear layers but those named HEAD, in order: Muon is meant for
     these. Weights of one row or column are vectors.
     """
-    return {
-        module.weight: None
+    weights = [
+        module.weight
         for name, module in net.named_modules()
         if isinstance(module, nn.Linear)
         and name.rpartition(".")[2] != HEAD
         and min(module.weight.shape) > 1
         and module.weight.requires_grad
-    }
+    ]
+    return list(dict.fromkeys(weights))  # layers may share a weight
 
 
 class Learner(L.LightningModule):

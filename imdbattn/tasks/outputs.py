@@ -88,7 +88,7 @@ class Prediction:
 
     @property
     def unread(self) -> Sequence[str]:
-        """Returns what the model cannot read of the text."""
+        """What the model cannot read of the text."""
         return ()
 
     def facts(self) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Prediction:
 
     @property
     def line(self) -> str:
-        """Returns output, probability, and the beginning of the text."""
+        """Output, probability, and the beginning of the text."""
         return (
             f"{self.output}  {100 * self.probability:5.1f} %  {' '.join(self.text.split())[:100]}"
         )
@@ -187,7 +187,7 @@ class Translation(Prediction):
 
     @property
     def row_names(self) -> list[str]:
-        """Returns the output symbol of each row of the weights."""
+        """The output symbol of each row of the weights."""
         return [*self.written, EOS_TEXT][: 0 if self.weights_TS is None else len(self.weights_TS)]
 
     def facts(self) -> dict[str, str]:

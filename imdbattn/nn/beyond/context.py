@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from imdbattn.nn.ladder import FIRST_WORD, Make, WordPositions
+from imdbattn.nn.ladder import FIRST_WORD, MakePart, WordPositions
 
 
 def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
@@ -143,7 +143,7 @@ class Context(nn.Module):
     phrases: None to omit them. mixer: called with the width; None to omit it.
     """
 
-    def __init__(self, width: int, phrases: Phrases | None = None, mixer: Make | None = None):
+    def __init__(self, width: int, phrases: Phrases | None = None, mixer: MakePart | None = None):
         super().__init__()
         self.phrases = phrases
         if phrases is not None:

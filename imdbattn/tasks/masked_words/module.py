@@ -52,12 +52,12 @@ class MaskedWordScores(SplitScores):
 
     @property
     def count(self) -> int:
-        """Returns the masked words of all reviews."""
+        """The number of masked words in all reviews."""
         return int(self.masked_N.sum())
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """Returns the means over all masked words, for the log and metrics.json."""
+        """The means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
         return {name: value.item() / max(self.count, 1) for name, value in sums.items()}
 

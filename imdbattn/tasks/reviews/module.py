@@ -102,7 +102,7 @@ class ReviewScores(SplitScores):
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """Returns accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
+        """Accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
         the log and metrics.json.
         """
         right_N = self.logits_NC.argmax(1) == self.labels_N
@@ -283,7 +283,7 @@ class ReviewClassifier(Learner):
 
     @cached_property
     def metric(self) -> Metric | None:
-        """Returns the metric of `choose_by`, unless that is accuracy or loss."""
+        """The metric of `choose_by`, unless that is accuracy or loss."""
         return chosen_metric(self.settings)
 
     def finish_evaluation(self, name: str) -> None:

@@ -67,7 +67,7 @@ class Seq2SeqScores(SplitScores):
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """Returns the scores for the log and metrics.json.
+        """The scores for the log and metrics.json.
 
         accuracy: share of the sources for which the whole output is one of the references. loss:
         cross-entropy of the references in nats per symbol, with teacher forcing. bleu: score of all

@@ -99,9 +99,9 @@ class Cell(Read):
             arrays["projected"] = attention.score.project(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
             arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]
-        extra = inputs.get("extra")
-        if extra is not None:
-            extra_query, extra_key = extra
+        extra_columns = inputs.get("extra_columns")
+        if extra_columns is not None:
+            extra_query, extra_key = extra_columns
             arrays["added"] = (extra_query @ extra_key.transpose(-2, -1)).expand(shape)[index]
             arrays["scores"] = arrays["scores"] + arrays["added"]
         mask = inputs.get("mask")
