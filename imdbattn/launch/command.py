@@ -18,13 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from imdbattn.errors import print_any_text
-from imdbattn.launch.hydra_config import (
-    HYDRA_VERSION,
-    quote,
-    refuse_typed_credentials,
-    register_resolvers,
-    with_task,
-)
+from imdbattn.launch.hydra_config import HYDRA_VERSION, hydra_arguments, register_resolvers
 from imdbattn.launch.process import prepare
 from imdbattn.settings.keys import conf_dir
 
@@ -61,10 +55,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
     # Hydra does not accept a flag between two settings.
     arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
-    arguments = with_task(config_name, arguments)
     is_sweep = bool({"-m", "--multirun"} & {*arguments})
-    # Hydra reads them there, and Lightning starts its processes with them
-    sys.argv[1:] = [quote(argument, is_sweep) for argument in arguments]
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
@@ -82,7 +73,8 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:
-        refuse_typed_credentials(arguments)  # the message of another error would quote them
+        # Hydra reads them there, and Lightning starts its processes with them
+        sys.argv[1:] = hydra_arguments(config_name, arguments, is_sweep)
         if {"-h", "--help"} & {*arguments}:
             from imdbattn.launch.help import print_help
 
@@ -97,7 +89,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
         from imdbattn.launch.composition import as_user_error
         from imdbattn.launch.failure import fail
 
-        fail(as_user_error(error, config_name, arguments), config_name)
+        fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
 
 
 def in_sweep() -> bool:

@@ -12,13 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError, in_line
-from imdbattn.launch.hydra_config import (
-    HYDRA_VERSION,
-    quote,
-    refuse_typed_credentials,
-    register_resolvers,
-    with_task,
-)
+from imdbattn.launch.hydra_config import HYDRA_VERSION, hydra_arguments, register_resolvers
 from imdbattn.settings.keys import conf_dir, flat, to_dict
 from imdbattn.settings.messages import nearest_text, no_setting
 
@@ -42,13 +36,12 @@ def composed(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     UserError.
     """
     register_resolvers()
-    quoted = [quote(override) for override in with_task(config_name, overrides)]
-    refuse_typed_credentials(quoted)
+    arguments = hydra_arguments(config_name, overrides)
     try:
         with initialized():
-            return hydra.compose(config_name, quoted, return_hydra_config=True)
+            return hydra.compose(config_name, arguments, return_hydra_config=True)
     except Exception as error:
-        raise as_user_error(error, config_name, quoted) from error
+        raise as_user_error(error, config_name, arguments) from error
 
 
 def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:

@@ -39,6 +39,20 @@ RUN_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 
 
+def hydra_arguments(
+    config_name: str, arguments: Sequence[str], in_sweep: bool = False
+) -> list[str]:
+    """Returns the arguments of a command as Hydra parses them: with text in quotes, and the task
+    that data or model belong to. Raises UserError if one looks like a credential.
+    """
+    typed = {}
+    for argument in arguments:
+        name, _, value = argument.lstrip("+~").partition("=")
+        typed[name] = value
+    refuse_credentials(typed)
+    return [quote(argument, in_sweep) for argument in with_task(config_name, arguments)]
+
+
 def quote(argument: str, in_sweep: bool = False) -> str:
     """Returns `name=value` with the value quoted for Hydra's grammar, if it is text and not quoted
     yet. Of a list of runs each one is quoted.
@@ -88,15 +102,6 @@ def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, lis
         return None, others
     value = given[-1].removeprefix(f"{name}=")
     return (value[1:-1] if QUOTED_VALUE.fullmatch(value) else value), others
-
-
-def refuse_typed_credentials(overrides: Sequence[str]) -> None:
-    """Raises UserError if a setting on the command line looks like a credential."""
-    typed = {}
-    for override in overrides:
-        name, _, value = override.lstrip("+~").partition("=")
-        typed[name] = value
-    refuse_credentials(typed)
 
 
 def resolved_dict(cfg: DictConfig) -> NestedDict:
