@@ -49,10 +49,10 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     composed = training.composed
 
-    def small_composed(command, overrides, paths):
+    def small_composed(command, overrides):
         whole = not overrides or any(word.startswith("resume=") for word in overrides)
         words = overrides if whole else shrunk([*overrides], small, tmp_path)
-        return composed(command, words, paths)
+        return composed(command, words)
 
     monkeypatch.setattr(training, "composed", small_composed)
     return tmp_path
