@@ -67,8 +67,9 @@ def train(
             finished one is refused.
         config: all settings instead of overrides: nested dicts (`Model.settings`) or a DictConfig.
 
-    Raises UserError for wrong input, before anything is written, and KeyboardInterrupt after
-    Ctrl-C, when the state is saved: `train("resume=<run folder>")` continues.
+    Raises UserError for wrong settings or data, before anything is written, and for a loss that is
+    not finite; KeyboardInterrupt after Ctrl-C, when the state is saved:
+    `train("resume=<run folder>")` continues.
 
     >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
     >>> run.metrics.epochs

@@ -115,7 +115,7 @@ def prepare_reviews(
         "format": TOKENS_FORMAT,
         "source": (source.name, source.identity),
         "splits": (shares, fold, settings.limit),
-        "tokenizer": source.tokenizer or signature_of_rules(str(settings.tokenizer)),
+        "tokenizer": source.tokenizer_version or signature_of_rules(str(settings.tokenizer)),
         "vectors": vectors.fingerprint,
     }
     entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
@@ -204,7 +204,7 @@ def find_source(settings: ReviewDataSettings) -> Source:
     """
     source = named_source(settings)
     if version := custom_tokenizer_version(settings.tokenizer):
-        source = replace(source, tokenizer=version)
+        source = replace(source, tokenizer_version=version)
     return source
 
 
@@ -277,7 +277,7 @@ def write_entry(
             "known_words": share_of(known_words, known_words + unknown_words),
             "repeated_texts": repeated,
             "dropped": reviews.dropped,
-            **({"tokenizer": source.tokenizer} if source.tokenizer else {}),
+            **({"tokenizer": version} if (version := source.tokenizer_version) else {}),
             **reviews.facts,
         },
     }

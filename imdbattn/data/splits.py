@@ -59,12 +59,13 @@ class Source:
     name: str  # shown to users
     identity: str  # changes when the content does
     load: Callable[[], Texts] = field(compare=False)
-    tokenizer: str = ""  # version of a custom tokenizer, which decides what words are
+    tokenizer_version: str = ""  # of a custom tokenizer, which decides what words are
 
     @property
     def key(self) -> str:
-        """The 16 hex digits that a run folder has as its `source_key`."""
-        tokenizer = f", tokenizer {self.tokenizer}" if self.tokenizer else ""
+        """The 16 hex digits with which the `source_key` of a run folder begins."""
+        version = self.tokenizer_version
+        tokenizer = f", tokenizer {version}" if version else ""
         return fingerprint([self.identity + tokenizer])
 
 
@@ -174,7 +175,7 @@ def cut_reviews(
         return block_cut(train.labels, missing)
 
     cut = divided(reviews, name, shares, indices, f"{test_set} in consecutive blocks per class")
-    cut = replace(cut, facts=facts)
+    cut = replace(cut, facts=cut.facts | facts)
     cut = limited(cut, limit) if limit else cut
     if shares is not None:
         check_splits(cut, name)

@@ -22,7 +22,7 @@ from imdbattn.exports.settings import ExportSettings
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
 from imdbattn.settings.keys import FINGERPRINT
-from imdbattn.tasks.networks import tuned_in
+from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def choose_vectors(
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
     if options.vectors == "training":
-        words_K = tuned_in(predictor.net.state_dict(), "embedding")
+        words_K = tuned_ids(predictor.net.state_dict(), "embedding")
         if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
             words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)

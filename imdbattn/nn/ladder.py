@@ -22,8 +22,8 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class WordPositions(NamedTuple):
-    """Which vectors of x_BTD are words, and their positions in the review. Layers, positions and
-    poolings receive them.
+    """Which vectors of x_BTD may be attended to, words and <cls>, and their positions in the
+    review. Layers, positions and poolings receive them.
     """
 
     mask_BT: Tensor  # bool, False on padding
@@ -120,14 +120,14 @@ class SelfAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """x <- g(f(x)), f self-attention, g Linear and ReLU. settings: arguments of f."""
+    """x <- g(f(x)), f self-attention, g Linear, ReLU and dropout. attention: arguments of f."""
 
     skip = False  # whether x itself is added to f(x)
     attention_class: type[SelfAttention] = SelfAttention  # the class of f
 
-    def __init__(self, width: int, dropout: float = 0.0, **settings: Any):
+    def __init__(self, width: int, dropout: float = 0.0, **attention: Any):
         super().__init__()
-        self.f = self.attention_class(width, **settings)
+        self.f = self.attention_class(width, **attention)
         self.g = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:

@@ -101,8 +101,8 @@ class Bilinear(Dot):
 
 
 class Additive(Score):
-    """score(q, k) = v^T tanh(W_q q + W_k k), with memory for Q x K x hidden numbers  (Bahdanau et
-    al. 2015, A.1.2).
+    """score(q, k) = v^T tanh(W_q q + W_k k)  (Bahdanau et al. 2015, A.1.2). It needs memory for
+    Q x K x hidden numbers.
     """
 
     def __init__(self, query_width: int, key_width: int, hidden: int | None = None):

@@ -60,7 +60,8 @@ class Progress(L.Callback):
             line += f"  train loss {means['train/loss'].item():.4f}"
         if scores := self.scores:
             line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
-            line += f", BLEU {scores['bleu']:.1f}" if "bleu" in scores else ""
+            others = scores.keys() - {"loss", "accuracy"}  # such as the metric of choose_by
+            line += "".join(f", {name} {scores[name]:.4g}" for name in sorted(others))
         if trainer.is_global_zero:
             log.info(line)
         self.scores = None

@@ -48,8 +48,8 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
-    Returns the content of metrics.json. Raises UserError for wrong input, before anything in the
-    folder is changed, and SystemExit after a signal.
+    Returns the content of metrics.json. Raises UserError for wrong settings or data, before
+    anything in the folder is changed, and for a loss that is not finite; SystemExit after a signal.
     """
     check_folder(folder)
     signals = RunSignals(settings, folder, resume)
@@ -86,7 +86,7 @@ def fit_locked(
     # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
     # before anything else happens in a step.
     callbacks = [begin, save, losses, throughput, best, *other_callbacks(settings, best, tracker)]
-    reloads = {"reload_dataloaders_every_n_epochs": 1} if data.first_epochs() else {}
+    reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
     with tracker:

@@ -32,6 +32,6 @@ def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     write_position_figures(
         module.net, getattr(module.settings.data, "max_tokens", None) or 512, pictures
     )
-    prediction = module.example(data)
+    prediction = module.prediction_to_draw(data)
     if prediction is not None:
         write_attention(prediction, pictures)

@@ -89,7 +89,7 @@ class ClassSettings(Group):
     target: Text = Field(alias="_target_")
 
 
-class ClassName(Group):
+class TaskChoice(Group):
     target: Text = Field(alias="_target_")
 
 
@@ -286,7 +286,7 @@ class LoggerSettings(ClassSettings):
 class TrainingSettings(Group):
     """The settings of conf/train.yaml that all tasks have."""
 
-    task: ClassName
+    task: TaskChoice
     choose_by: str
     data: Group
     model: ModelSettings

@@ -126,7 +126,7 @@ class BatchData(L.LightningDataModule):
             maker.limit_lengths(count)
         return maker
 
-    def first_epochs(self) -> list[BatchOptions]:
+    def curriculum(self) -> list[BatchOptions]:
         """Returns the options of each of the first epochs that differ from `train_options`."""
         return []
 
@@ -142,11 +142,11 @@ class BatchData(L.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning
-        rate do not depend on `first_epochs`: all epochs have the same number of batches.
+        rate do not depend on `curriculum`: all epochs have the same number of batches.
         """
         epoch = self.trainer.current_epoch if self.trainer else 0
         loader = self.train_loader(self.train_options)
-        differing = [] if self.overfit_batches() else self.first_epochs()[epoch:]
+        differing = [] if self.overfit_batches() else self.curriculum()[epoch:]
         return self.train_loader(differing[0], len(loader)) if differing else loader
 
     def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:
@@ -174,7 +174,7 @@ class BatchData(L.LightningDataModule):
 
 def default_budget(tokens: int) -> int:
     """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
-    that gives at least 400 batches per epoch.
+    that gives at least 400 batches per epoch before word dropout.
 
     A small training set gives batches of 512, and fewer than 400 of them.
 

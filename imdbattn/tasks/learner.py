@@ -176,7 +176,7 @@ class Learner(L.LightningModule):
         """
         return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
 
-    def example(self, data: Any) -> "Prediction | None":
+    def prediction_to_draw(self, data: Any) -> "Prediction | None":
         """Returns a prediction for an item of the scored split, whose attention the run draws; None
         draws nothing. data: the data module.
         """

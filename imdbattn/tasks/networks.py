@@ -56,7 +56,7 @@ def build_classifier(
     return make_net(model, embedding, classes, **context)
 
 
-def tuned_in(weights: Weights, embedding: str) -> Tensor | None:
+def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
     """Returns the ids of the trained words, from weights; None if there are none. embedding: the
     name of the Embedding.
     """

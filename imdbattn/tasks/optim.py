@@ -104,7 +104,7 @@ class Muon(LazyAdamW):
     with `matrices: True`; LazyAdamW for all other parameters.
 
     The update of a matrix is its momentum with all singular values near 1, so that no direction
-    of a layer's input is learned faster than another. As by Jordan et al. it is scaled by
+    of a layer's input is learned faster than another. As in Jordan et al. 2024, it is scaled by
     sqrt(rows / columns) where a matrix has more rows than columns: a step changes the output of a
     layer by the same amount whatever its width, and at equal widths the factor is 1. The updates
     equal those of torch.optim.Muon (torch 2.9 and newer) but for its rounding to bfloat16.

@@ -1,4 +1,4 @@
-"""What the package knows of a task: one record, which a run's `task._target_` names.
+"""What belongs to a task: a class, which a run's `task._target_` names, names its other classes.
 
 In the core, only the room `exports` refers to tasks by name. A custom task is a subclass of `Task`
 in any package (docs/own_parts.md).

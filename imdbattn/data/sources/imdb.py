@@ -24,7 +24,7 @@ PACKAGED_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b6136
 
 
 def hub_or_packaged(timeout: float) -> Source:
-    """Returns the hub if it answers or IMDB is in its cache, else the wheel.
+    """Returns the source on the hub if the hub answers or IMDB is in its cache, else the wheel.
 
     It is decided once for this process and those that it starts, such as the jobs of a sweep and
     the processes of DDP, which must not differ.

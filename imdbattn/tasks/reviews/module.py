@@ -30,7 +30,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    tuned_in,
+    tuned_ids,
 )
 from imdbattn.tasks.reviews.task import ReviewSettings
 
@@ -67,7 +67,7 @@ class ReviewData(BatchData):
         train, data = self.corpus.splits["train"], self.settings.data
         return data.batch_tokens or default_budget(int(self.options.kept(train.lengths).sum()))
 
-    def first_epochs(self) -> list[BatchOptions]:
+    def curriculum(self) -> list[BatchOptions]:
         limit = self.settings.data.max_tokens
         return [
             replace(self.train_options, max_tokens=min(tokens, limit or tokens))
@@ -266,7 +266,7 @@ class ReviewClassifier(Learner):
         logits_BC, attended = self.logits_and_attention(batch)
         return attended, logits_BC.argmax(-1) == batch.labels_B
 
-    def example(self, data: ReviewData) -> "Classification":
+    def prediction_to_draw(self, data: ReviewData) -> "Classification":
         """Explains a short review."""
         from imdbattn.tasks.reviews.predictor import ReviewPredictor  # only pictures need it
 
@@ -344,7 +344,7 @@ def ids_to_tune(
     """
     if not model.embedding.trainable:
         return None
-    tuned_R = tuned_in(initial.weights, embedding) if initial else None
+    tuned_R = tuned_ids(initial.weights, embedding) if initial else None
     if tuned_R is not None:
         return tuned_R
     ids = corpus.splits["train"].ids.unique()

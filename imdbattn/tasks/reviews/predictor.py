@@ -41,7 +41,7 @@ from imdbattn.tasks.networks import (
     batch_options,
     build_classifier,
     reviews_for,
-    tuned_in,
+    tuned_ids,
 )
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
@@ -78,7 +78,7 @@ class ReviewPredictor(Predictor):
 
             rows = len(vectors.table_VD)
             phrases = phrases_of_checkpoint(settings.model.phrases, weights, rows)
-        tuned_R = tuned_in(weights, "embedding")
+        tuned_R = tuned_ids(weights, "embedding")
         net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
         return cls(settings, net, metadata, vectors)

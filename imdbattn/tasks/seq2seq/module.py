@@ -148,7 +148,7 @@ class Seq2SeqModule(Learner):
         queries_BT, key_count_B = target_BT != PAD, batch.source_lengths_B
         return {"decoder": Attended(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
 
-    def example(self, data: PairData) -> Translation:
+    def prediction_to_draw(self, data: PairData) -> Translation:
         """Translates the first source with a correct output, or else the first."""
         split = data.corpus.splits["test" if self.settings.test else "validation"]
         # With trainer.limit_test_batches, not all items are scored.
