@@ -101,7 +101,7 @@ def divided(
             )
         missing = {split: share for split, share in shares.items() if split not in given}
         rest = without(given["train"], [given[split] for split in shares if split in given])
-        index = indices(rest, missing)
+        index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
         splits |= {split: rest.take(items) for split, items in index.items()}
         splits["train"] = without(splits["train"], [splits[split] for split in missing])
         test_set = cut if "test" in missing else "test"
