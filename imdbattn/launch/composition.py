@@ -60,6 +60,12 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
         return UserError(
             f"{group}={choice} is not a choice: choose one of {', '.join(options)}{near}"
         )
+    match = re.match(r"Error parsing override '([^=]*?)'|LexerNoViableAlt\w*: ([^=\s]+) ", text)
+    if match:
+        return UserError(
+            f"{match[1] or match[2]}: a setting is name=value, without spaces around =, and with"
+            " quotes around a value that has spaces"
+        )
     match = re.match(r"Could not override '(\S+?)'", text)
     if match and "defaults list" not in text:  # Hydra explains groups itself
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
+# Hydra's options of one word
+HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multirun", "info")
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
@@ -43,10 +45,14 @@ def hydra_arguments(
     config_name: str, arguments: Sequence[str], in_sweep: bool = False
 ) -> list[str]:
     """Returns the arguments of a command as Hydra parses them: with text in quotes, and the task
-    that data or model belong to. Raises UserError if one looks like a credential.
+    that data or model belong to. Raises UserError for a setting with dashes, such as --model=mean,
+    for which argparse prints eight lines, and for what looks like a credential.
     """
     typed = {}
     for argument in arguments:
+        dashed = re.match(r"--([\w.]+)(=|$)", argument)
+        if dashed and dashed[1] not in HYDRA_OPTIONS:
+            raise UserError(f"{argument}: a setting has no dashes: {dashed[1]}=value")
         name, _, value = argument.lstrip("+~").partition("=")
         typed[name] = value
     refuse_credentials(typed)

@@ -99,6 +99,8 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("data.vectors.pth=x"),
         r"no setting data\.vectors\.pth; the nearest is data\.vectors\.path",
     ),
+    "no value": (typed("optim.lr", "=0.01"), r"error: optim\.lr: a setting is name=value, without"),
+    "dashes": (typed("--model", "mean"), "error: --model: a setting has no dashes: model=value"),
     "a variable that is not set": (
         typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),
         r"error: optim\.lr: .*'IMDBATTN_NO_LR' not found",
