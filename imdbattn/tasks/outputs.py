@@ -39,14 +39,17 @@ class AttentionWeights:
         for number, weights_HQK in self.layers.items():
             weights_HK = weights_HQK[:, 0] if self.cls else weights_HQK.mean(1)
             rows[f"layer {number}, {query}"] = weights_HK.mean(0)
+        return rows | self.poolings()
+
+    def poolings(self) -> dict[str, np.ndarray]:
+        """Returns the weights of each query of the pooling, (K,)."""
         if self.by_label:
-            return rows | {
-                f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()
-            }
-        return rows if self.pooling is None else rows | {"pooling": self.pooling}
+            return {f"pooling, {label}": weights_K for label, weights_K in self.by_label.items()}
+        return {} if self.pooling is None else {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Returns the entropy of each head and of the pooling in nats, averaged over queries.
+        """Returns the entropy of each head of the layers in nats, averaged over queries, and of each
+        query of the pooling.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
@@ -59,7 +62,8 @@ class AttentionWeights:
             for n, heads in by_layer.items()
             for head, nats in enumerate(heads, 1)
         }
-        return rows if self.pooling is None else rows | {"pooling": float(entropy(self.pooling))}
+        poolings = self.poolings().items()
+        return rows | {name: float(entropy(weights_K)) for name, weights_K in poolings}
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ def train(settings, small, folder, *overrides):
     return read_curves(folder / "metrics.csv")
 
 
-@pytest.mark.parametrize("rung", ["residual_heads", "residual_pe_cls"])
+@pytest.mark.parametrize("rung", ["residual_heads", "residual_pe_cls", "label_query"])
 def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small, tmp_path, rung):
     curves = train(
         settings, small, tmp_path, f"model={rung}", "trainer.max_epochs=1", "attention_reviews=5"
@@ -37,6 +37,8 @@ def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small
         right = answers["label"][row] == answers["predicted"][row]
         for name, nats in weights.entropies().items():
             key = name.replace("layer ", "layer").replace(", head ", "_head")
+            for number, label in enumerate(run.metrics["labels"], 1):
+                key = key.replace(f", {label}", f"_head{number}")
             key = key if "head" in key else f"{key}_head1"
             found.setdefault(key, []).append((nats, nats / math.log(len(weights.keys)), right))
     assert found
