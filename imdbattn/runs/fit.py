@@ -246,21 +246,26 @@ def training_facts(
         "epochs": epochs,
         "steps": trainer.global_step,
         "train_seconds": throughput.seconds,
-        "epoch_seconds": throughput.seconds / max(epochs, 1),
+        "epoch_seconds": throughput.seconds / (trained_epochs(trainer) or 1),
         "tokens_per_s": throughput.rate,
         **early_end(trainer),
         **({"init_digest": init} if init else {}),
     }
 
 
+def trained_epochs(trainer: L.Trainer) -> float:
+    """Returns the number of epochs, with the share of the last one, in which a run has trained."""
+    batches = trainer.num_training_batches
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+    share = done / batches if 0 < batches < math.inf else 1.0
+    return max(trainer.current_epoch - 1 + min(share, 1.0), 0.0)
+
+
 def early_end(trainer: L.Trainer) -> NestedDict:
     """Returns `ended_early` if training ended before trainer.max_epochs: the number of epochs, with
     the share of the last one, and the reason.
     """
-    last, batches = trainer.max_epochs or -1, trainer.num_training_batches
-    done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-    share = done / batches if 0 < batches < math.inf else 1.0
-    epochs = max(trainer.current_epoch - 1 + min(share, 1.0), 0.0)
+    last, epochs = trainer.max_epochs or -1, trained_epochs(trainer)
     if trainer.fast_dev_run or not 0 <= epochs < last:  # type: ignore[attr-defined]
         return {}
     reason = "a callback, or the module, has set trainer.should_stop"
