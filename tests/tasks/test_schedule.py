@@ -29,17 +29,24 @@ SHARES = {
 }
 
 
+@pytest.mark.parametrize("factor", [None, 5.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_every_review_has_the_same_weight_in_the_training_loss(settings, smoothing):
-    """Labels of probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives the other a tenth."""
+def test_every_review_has_the_weight_of_its_class_in_the_training_loss(settings, smoothing, factor):
+    """Labels of probability 1/2 and 1/8: 1 and 3 bits. Smoothing gives the other a tenth.
+
+    factor: the weight of the second class; None: there are no weights.
+    """
     logits_BC = torch.tensor([[1 / 2, 1 / 2], [7 / 8, 1 / 8]]).log()
     labels_B = rows_B = lengths_B = torch.tensor([0, 1])
     rows_B1 = rows_B[:, None]
     batch = Batch(rows_B1, rows_B1, lengths_B, labels_B, rows_B, global_count=2)
-    module = ReviewClassifier(lambda *_: logits_BC, settings(f"label_smoothing={smoothing}"), {})
+    weights_C = None if factor is None else torch.tensor([1.0, factor])
+    cfg = settings(f"label_smoothing={smoothing}")
+    module = ReviewClassifier(lambda *_: logits_BC, cfg, {}, weights_C=weights_C)
     module.trainer = SimpleNamespace(world_size=1)
-    own, other = (math.log(2) + math.log(8)) / 2, (math.log(2) + math.log(8 / 7)) / 2
-    expected = (1 - smoothing / 2) * own + smoothing / 2 * other
+    second = (1 - smoothing / 2) * math.log(8) + smoothing / 2 * math.log(8 / 7)
+    expected = (math.log(2) + (factor or 1) * second) / 2
+    own = (math.log(2) + math.log(8)) / 2
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
     scores = ReviewScores(rows_B, labels_B, lengths_B, logits_BC)
     assert scores.values == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}

@@ -142,7 +142,7 @@ class ReviewClassifier(Learner):
 
     ratios_MF: log-count ratios of each word of the training reviews, for a net with phrases.
     targets_NC: probabilities of the classes of each training review; None uses the labels.
-    weights_C: factors of the classes in the training loss; None uses 1. metadata: includes the
+    weights_C: factors of the losses of each class's reviews; None uses 1. metadata: includes the
     labels and the vectors' fingerprint. For other arguments see Learner.
     """
 
@@ -239,12 +239,11 @@ class ReviewClassifier(Learner):
         if self.targets_NC is not None:
             targets = self.targets_NC[batch.items_B].to(logits_BC.dtype)
         losses_B = F.cross_entropy(
-            logits_BC,
-            targets,
-            weight=self.weights_C,
-            reduction="none",
-            label_smoothing=self.settings.label_smoothing,
+            logits_BC, targets, reduction="none", label_smoothing=self.settings.label_smoothing
         )
+        if self.weights_C is not None:
+            # `weight` of torch would weigh the smoothed share of each class, too.
+            losses_B = losses_B * self.weights_C[batch.labels_B]
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
