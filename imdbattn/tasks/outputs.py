@@ -48,8 +48,8 @@ class AttentionWeights:
         return {} if self.pooling is None else {"pooling": self.pooling}
 
     def entropies(self) -> dict[str, float]:
-        """Returns the entropy of each head of the layers in nats, averaged over queries, and of each
-        query of the pooling.
+        """Returns the entropy of each head of a layer in nats, averaged over queries, and of
+        each query of the pooling.
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
