@@ -26,7 +26,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "files",
         nargs="*",
         metavar="file",
-        help="Python or a notebook, with one or more of the parts of --stub",
+        help="a Python file or a notebook, with one or more of the parts of --stub",
     )
     add(
         "--name",
@@ -60,7 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=points,
         default={},
         metavar="FILE",
-        help="YAML, the points of each part, then required",
+        help="a YAML file with the points of each part; these parts are then required",
     )
     add(
         "--require",

@@ -355,5 +355,5 @@ def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
         line = "{label}, seed {seed}: {words:,} of {of_words:,} words, {precision}"
         if about["accuracy_here"] is not None and about["split"] == "test":
             here, of_run = (100 * about[name] for name in ("accuracy_here", "accuracy"))
-            line += f", test accuracy {here:.2f} % ({of_run:.2f} %)"
+            line += f", test accuracy {here:.2f} % (of the run: {of_run:.2f} %)"
         yield in_line(line.format_map(about))
