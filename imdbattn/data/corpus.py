@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.sources.imdb import hub_or_packaged, hub_source, packaged_source
+from imdbattn.data.sources.imdb import packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
 from imdbattn.data.tokens import (
     FIRST_WORD,
@@ -198,7 +198,6 @@ def custom_tokenizer_version(setting: object) -> str:
 
 def find_source(settings: ReviewDataSettings) -> Source:
     """Returns the source that the `data` settings name, with the version of a custom tokenizer.
-    `auto` is decided here.
 
     Only the modules of that source are imported. Raises an exception for data that cannot be found.
     """
@@ -221,13 +220,11 @@ def named_source(settings: ReviewDataSettings) -> Source:
         from imdbattn.data.user_files.review_files import path_source
 
         return path_source(expanded(settings.path), settings)
-    if settings.hub:
-        from imdbattn.data.sources.hub import hub_reviews
+    if settings.hub or settings.source == "hub":
+        from imdbattn.data.sources.hub import hub_reviews, imdb_halves
 
-        return hub_reviews(settings)
-    if settings.source == "auto":
-        return hub_or_packaged(settings.hub_timeout)
-    return hub_source() if settings.source == "hub" else packaged_source()
+        return hub_reviews(settings) if settings.hub else imdb_halves()
+    return packaged_source()  # also with data.source=auto
 
 
 # --- cache ----------------------------------------------------------------------------------------

@@ -77,18 +77,15 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     (sweep / SWEEP_LOG).write_text("")
-    # This is decided once for all jobs; their processes inherit it.
-    find_data(config)
+    check_data(config)
     tracker_of(config).begin_sweep()
     # Among Hydra's sweepers, only the basic one writes it.
     OmegaConf.save(config, sweep / "multirun.yaml")
     return lock
 
 
-def find_data(config: DictConfig) -> None:
-    """Finds the source of the data, and decides what data.source=auto stands for. Raises an
-    exception for data that cannot be found.
-    """
+def check_data(config: DictConfig) -> None:
+    """Raises an exception for data that cannot be found, before the first job."""
     from imdbattn.tasks.task import task_of, training_settings
 
     try:

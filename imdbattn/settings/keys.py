@@ -40,7 +40,7 @@ NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 NO_EFFECT = (
     *("hydra", "logger", "resume", "save_minutes", "threads", "record_steps", "trust", "test"),
     *("variant", "overrides", "pictures", "attention_reviews"),
-    *("data.cache_dir", "data.hub_timeout", "data.min_known"),
+    *("data.cache_dir", "data.min_known"),
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )

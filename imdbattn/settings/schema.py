@@ -191,7 +191,6 @@ class ReviewDataSettings(ReadDataSettings):
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)] = None
     hub_config: Text | None = None
     hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
-    hub_timeout: Annotated[Amount, Field(le=60)]
     folds: Several | None
     fold: Count | None
     tokenizer: TokenizerName | ClassSettings

@@ -57,10 +57,8 @@ class Task:
 
     @classmethod
     def find_source(cls, data: Any) -> Source | None:
-        """Finds the source that `data` settings name, and decides here what `auto` is for this
-        process and those that it starts; None if its content is not known before it is read.
-
-        Raises an exception for data that cannot be found, before the first of many jobs.
+        """Returns the source that `data` settings name; None if its content is not known before
+        it is read. Raises an exception for data that cannot be found.
         """
         return None
 

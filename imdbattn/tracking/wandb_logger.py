@@ -22,11 +22,11 @@ from lightning.pytorch import loggers
 from pydantic import Field
 
 from imdbattn.errors import UserError, in_line, only_warning
-from imdbattn.io.network import http_status, result_within
 from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
+from imdbattn.tracking.network import http_status, result_within
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
 
 if TYPE_CHECKING:

@@ -2,9 +2,6 @@
 
 import csv
 import socket
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import find_source, prepare_reviews
-from imdbattn.data.sources import imdb as sources
-from imdbattn.data.sources.imdb import DECIDED
+from imdbattn.data.sources import hub
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
@@ -133,44 +129,10 @@ def test_validation_taken_from_training_has_no_text_of_the_test_split():
     assert (reviews.dropped, sum(sizes.values())) == (15, 60)
 
 
-@pytest.fixture
-def undecided(monkeypatch, tmp_path):
-    """`auto` has not decided yet, the hub's cache is empty, and the network is left to the test."""
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv(DECIDED, "")  # which the end of the test restores
-    monkeypatch.delenv(DECIDED)
-    return monkeypatch
-
-
-def test_auto_prefers_the_path_then_the_hub_then_the_wheel(
-    data_settings, tmp_path, undecided, caplog
-):
+def test_auto_is_the_path_or_the_wheel(data_settings, tmp_path, monkeypatch):
     assert find_source(data(data_settings, write(tmp_path / "r.csv"))).kind == "path"
-    cfg = data_settings()
-    undecided.setattr(sources, "reach_hub", lambda timeout: False)
-    assert find_source(cfg).kind == "packaged"
-    assert "not the official test half" in caplog.text
-    undecided.setattr(sources, "reach_hub", lambda timeout: True)
-    assert find_source(cfg).kind == "packaged", "decided once in a process"
-    command = (
-        "from imdbattn.data.sources.imdb import hub_or_packaged; print(hub_or_packaged(0).kind)"
-    )
-    started = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    assert started.stdout == "packaged\n", "and those that it starts"
-    undecided.delenv(DECIDED)
-    undecided.setattr(sources, "hub_source", lambda: 1 / 0)
-    assert find_source(cfg).kind == "packaged", "the hub answers without data"
-    undecided.delenv(DECIDED)
-    undecided.setattr(sources, "hub_source", lambda: "the hub")
-    assert find_source(cfg) == "the hub"
-
-
-def test_a_hub_that_does_not_respond_is_abandoned(undecided):
-    undecided.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(30))
-    start = time.perf_counter()
-    assert not sources.reach_hub(0.5)
-    assert time.perf_counter() - start < 2
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
+    assert find_source(data_settings()).kind == "packaged"
 
 
 def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
@@ -178,7 +140,7 @@ def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
 
     def load(name, split, revision):
         assert name == "stanfordnlp/imdb"
-        assert revision == sources.HUB_REVISION
+        assert revision == hub.IMDB_REVISION
         features = datasets.Features(
             {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
         )

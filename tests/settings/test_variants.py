@@ -10,7 +10,7 @@ from imdbattn.settings.keys import flat, settings_digest, variant_digest, within
 NO_NUMBERS = (
     *("resume", "trust", "threads", "record_steps", "test", "pictures", "save_minutes", "logger"),
     "attention_reviews",
-    *("data.cache_dir", "data.hub_timeout", "data.min_known"),
+    *("data.cache_dir", "data.min_known"),
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )

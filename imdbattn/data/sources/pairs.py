@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from imdbattn.data.sources.hub import load_hub
 from imdbattn.data.sources.reverse import reverse_source
 from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Split, Texts
@@ -15,7 +16,6 @@ from imdbattn.data.symbols import symbols_of, tokenizers_of
 from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded, sha256_of
-from imdbattn.io.network import load_hub
 from imdbattn.settings.pair_settings import TranslationSettings
 
 log = logging.getLogger(__name__)

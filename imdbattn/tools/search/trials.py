@@ -90,8 +90,8 @@ def run_search(options: SearchSettings, folder: Path) -> None:
 def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings]:
     """Returns the space, and the settings that all trials share.
 
-    If data.source is `auto`, one source is chosen for all trials. Raises UserError for wrong
-    settings, or for untrusted classes in those of a search that is resumed, read from `file`.
+    Raises UserError for wrong settings, or for untrusted classes in those of a search that is
+    resumed, read from `file`.
     """
     space = {name: distribution(values) for name, values in options.space.items()}
     for override in (*space, *options.train):
@@ -104,9 +104,7 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
         settings = trial_settings([*options.train, *as_overrides(point)])
         if options.resume:
             refuse_untrusted(settings.dump(), file, options.trust)
-    source = task_of(settings).find_source(settings.data)
-    if source and getattr(settings.data, "source", None) == "auto":
-        options.train.append(f"data.source={source.kind}")
+    task_of(settings).find_source(settings.data)  # raises for data that cannot be found
     return space, trial_settings(options.train)
 
 

@@ -1,4 +1,4 @@
-"""Requests to servers with a timeout, and data sets of the Hugging Face hub."""
+"""Calls and requests to servers with a timeout."""
 
 import urllib.error
 import urllib.request
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Result = TypeVar("Result")
 
@@ -38,11 +38,3 @@ def http_status(url: str, timeout: float) -> int | None:
     with suppress(Exception):
         return result_within(timeout, request)
     return None
-
-
-def load_hub(dataset: str, **arguments: object) -> Any:
-    """Calls `datasets.load_dataset` without progress bars."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    return datasets.load_dataset(dataset, **arguments)
