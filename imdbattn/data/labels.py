@@ -120,4 +120,6 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     known = in_line(", ".join(f"'{name}'" for name in names))
     # The name of a column without a setting is fixed.
     remedy = f": set {setting}" if setting != column else ""
+    if len(names) == 1 and {*";,\t"} & {*names[0]}:
+        remedy = ": separate the columns of a .csv file by commas, those of a .tsv file by tabs"
     raise UserError(f"{where}: {has} '{column}'; it has {known}{remedy}")

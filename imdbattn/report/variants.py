@@ -64,7 +64,8 @@ class Variant:
 
 
 def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides.
+    """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides,
+    those with the fewest first: the others are compared with the first one.
 
     A label is the model's name and the overrides whose values not all runs have: `residual
     layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
@@ -77,7 +78,12 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
         ladder.append(Variant(group[0].model, overrides, by_seed))
     order = models_in_order(ladder)
-    ladder.sort(key=lambda one: (order.index(one.model), list(map(sort_key, one.overrides))))
+
+    def place(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
+        overrides = variant.overrides
+        return order.index(variant.model), len(overrides), list(map(sort_key, overrides))
+
+    ladder.sort(key=place)
     common_sources = set.intersection(*(set(sources(run)) for run in runs))
     for endings in zip(*(variant.endings(common_sources) for variant in ladder), strict=True):
         times = Counter(variant.label for variant in ladder)

@@ -330,6 +330,16 @@ def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_i
     }
 
 
+def test_the_variant_with_the_fewest_overrides_is_the_one_that_others_are_compared_with(tmp_path):
+    write_run(tmp_path / "a", data__word_dropout=0.5, trainer__max_epochs=3)
+    write_run(tmp_path / "b", trainer__max_epochs=3)
+    write_run(tmp_path / "c", data__word_dropout=0.7, trainer__max_epochs=2)
+    assert steps_of(quick(tmp_path)) == [
+        ("mean max_epochs=3", "mean word_dropout=0.5 max_epochs=3"),
+        ("mean max_epochs=3", "mean word_dropout=0.7 max_epochs=2"),
+    ]
+
+
 def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_path):
     """Only the second variant of base has its tokenizer; the mean has other vectors."""
     write_run(tmp_path / "mean", "mean", metrics={"vectors": "a"})
