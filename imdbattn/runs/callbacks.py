@@ -108,7 +108,7 @@ class Throughput(L.Callback):
         self.since = time.perf_counter()
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        tokens = self.tokens.item() * trainer.world_size
+        tokens = trainer.strategy.reduce(self.tokens, reduce_op="sum").item()
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
         self.rate = tokens / self.epoch_seconds

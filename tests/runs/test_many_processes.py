@@ -95,6 +95,8 @@ def test_any_number_of_processes_gives_the_losses_and_metrics_of_one_process_in_
     assert losses == pytest.approx(alone, rel=1e-5)
     for name in ("val_loss", "test_loss"):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+    tokens, of_one = (one["tokens_per_s"] * one["train_seconds"] for one in (metrics, expected))
+    assert tokens == pytest.approx(of_one), "of one epoch"
     exact = ("steps", "val_accuracy", "test_accuracy", "val_count", "test_count")
     assert [metrics[name] for name in exact] == [expected[name] for name in exact]
     one_run(folder)
