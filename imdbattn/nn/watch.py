@@ -19,7 +19,7 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
     """Yields a list to which every attention of `net` appends its weights (B, H, Q, K) in order of
     use, pooling last.
 
-    That is every module with a method `attention_weights`, which is called with the inputs of
+    An attention is a module with a method `attention_weights`, which is called with the inputs of
     `forward`. Outside of torch.no_grad(), the weights have gradients.
     """
     weights: list[Tensor] = []

@@ -7,7 +7,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
-from imdbattn.runs.fit import check_complete, run_facts, score, score_facts, write_predictions
+from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_split, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, overlay
@@ -51,7 +51,7 @@ def evaluate(
     task = task_of(settings)
     data = task.class_of("data", BatchData)(settings, corpus, split)
     module = task.class_of("module", Learner)(predictor.net, predictor.settings, predictor.metadata)
-    scores = score(trainer, module, data, "test")  # the split is data.test_split
+    scores = score_split(trainer, module, data, "test")  # the split is data.test_split
     check_complete({split: scores}, corpus.splits)
     metrics = (
         run_facts(settings.model.name, settings.seed, corpus)

@@ -311,7 +311,7 @@ def write_results(
     """
     settings, task, corpus = module.settings, task_of(module.settings), data.corpus
     splits = ("validation", "test") if settings.test else ("validation",)
-    scores = {split: score(trainer, module, data, split) for split in splits}
+    scores = {split: score_split(trainer, module, data, split) for split in splits}
     if not settings.is_debug:
         check_complete(scores, corpus.splits)
     metrics = run_facts(settings.model.name, settings.seed, corpus) | facts
@@ -334,7 +334,7 @@ def write_results(
     return metrics
 
 
-def score(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
+def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
     """Scores validation or test with the module's weights."""
     if split == "test":
         trainer.test(module, data, verbose=False)

@@ -44,7 +44,7 @@ NO_EFFECT = (
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )
-# Settings that change its last digits
+# Settings that change the last digits of a result
 HARDWARE = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
     *("trainer.strategy", "trainer.benchmark"),

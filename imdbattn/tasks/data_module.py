@@ -30,8 +30,8 @@ class Loader:
     """The batches that a sampler plans, `together` of them made at once.
 
     sampler: yields the Plan of each batch.
-    Unlike a torch DataLoader, it draws no random number in each epoch; that would change the random
-    state of dropout.
+    Unlike a torch DataLoader, a Loader draws no random number in each epoch, which would change the
+    random state of dropout.
     """
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
@@ -117,8 +117,8 @@ class BatchData(L.LightningDataModule):
     def batch_maker(
         self, split: str, options: BatchOptions | None = None, ranks: tuple[int, int] = (0, 1)
     ) -> BatchMaker:
-        """Returns what makes the batches of a split, on the training device; their padded lengths
-        are few if this module limits them. options: None means those for evaluation.
+        """Returns the maker of a split's batches, on the training device, with few different padded
+        lengths if `max_padded_lengths` limits them. options: None means those for evaluation.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)

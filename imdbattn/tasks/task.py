@@ -1,4 +1,5 @@
-"""What belongs to a task: a class, which a run's `task._target_` names, names its other classes.
+"""A task is a class that names its other classes: of settings, data, training and prediction. A
+run's `task._target_` names it.
 
 In the core, only the room `exports` refers to tasks by name. A custom task is a subclass of `Task`
 in any package (docs/own_parts.md).
