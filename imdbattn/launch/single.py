@@ -55,8 +55,8 @@ def resumed_folder(settings: NestedDict) -> Path | None:
 
 def check_torchrun(overrides: Sequence[str]) -> None:
     """Raises UserError in a process of torchrun, unless its overrides name a folder for all."""
-    named = any(override.startswith("hydra.run.dir=") for override in overrides)
-    if "TORCHELASTIC_RUN_ID" in os.environ and not named:
+    has_folder = any(override.startswith("hydra.run.dir=") for override in overrides)
+    if "TORCHELASTIC_RUN_ID" in os.environ and not has_folder:
         raise UserError(
             "torchrun starts several processes, which need the same folder: add"
             " hydra.run.dir=runs/<a name>"

@@ -102,8 +102,8 @@ def tracker_of(config: DictConfig) -> "Tracker":
     with without_gc():
         from imdbattn.tracking.loggers import Tracker
 
-    named = to_dict(config.logger, resolve=True)
-    return Tracker({name: validate_as(LoggerSettings, named[name]) for name in named})
+    loggers = to_dict(config.logger, resolve=True)
+    return Tracker({name: validate_as(LoggerSettings, loggers[name]) for name in loggers})
 
 
 def conclude(config: DictConfig, complete: bool) -> int:

@@ -109,14 +109,14 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
 
     settings: their result. The choice of a trainer is hardware; its precision is not.
     """
-    named = {
+    by_key = {
         override.lstrip("+~").partition("=")[0]: override.lstrip("+") for override in overrides
     }
-    if "trainer" in named and (precision := settings["trainer"]["precision"]) != "32-true":
-        named.setdefault("trainer.precision", f"trainer.precision={precision}")
+    if "trainer" in by_key and (precision := settings["trainer"]["precision"]) != "32-true":
+        by_key.setdefault("trainer.precision", f"trainer.precision={precision}")
     return sorted(
         override
-        for key, override in named.items()
+        for key, override in by_key.items()
         if key not in UNNAMED_CHOICES and not within(key, *IN_VARIANT)
     )
 

@@ -100,14 +100,14 @@ class Tracker:
     """Starts the loggers of a run or a sweep, and logs what Lightning does not log. As a context
     manager, it ends those of a run.
 
-    named: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not a
-    Logger, or wrong arguments.
+    loggers: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not
+    a Logger, or wrong arguments.
     """
 
-    def __init__(self, named: Mapping[str, LoggerSettings]):
+    def __init__(self, loggers: Mapping[str, LoggerSettings]):
         self.to_start: dict[str, NestedDict] = {}  # `_target_` and arguments, by name
         self.started: dict[str, RunLogger] = {}
-        for name, settings in named.items():
+        for name, settings in loggers.items():
             if settings.needs and find_spec(settings.needs) is None:
                 raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
             setting, values = f"logger.{name}", settings.given()
