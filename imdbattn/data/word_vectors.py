@@ -11,7 +11,7 @@ import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -77,15 +77,15 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
             store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
-
-    def read_words() -> list[str]:
-        # splitlines also splits at \x85.
-        return (folder / "words.txt").read_bytes().decode().split("\n")
-
     table_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
-    return WordVectors(read_words, table_VD, mean_D, std_D, meta["fingerprint"])
+    read = partial(read_words, folder / "words.txt")  # a local function could not be pickled
+    return WordVectors(read, table_VD, mean_D, std_D, meta["fingerprint"])
+
+
+def read_words(file: Path) -> list[str]:
+    return file.read_bytes().decode().split("\n")  # splitlines also splits at \x85
 
 
 def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -109,6 +110,15 @@ def test_predict_takes_text_in_any_container(model):
     empty = model.predict([])
     assert (len(empty), empty.labels.tolist()) == (0, [])
     assert empty.to_frame().empty
+
+
+def test_a_model_of_a_run_and_one_of_an_export_can_be_pickled(model, tmp_path):
+    model.export(tmp_path / "export")
+    for each in (model, imdbattn.load(tmp_path / "export")):
+        copy = pickle.loads(pickle.dumps(each))
+        assert (
+            copy.predict(GOOD).probabilities.tolist() == each.predict(GOOD).probabilities.tolist()
+        )
 
 
 def test_what_is_no_text_is_named(model):
