@@ -208,7 +208,7 @@ def find_runs(
         if old is not new:
             reason = f"it was run again in {new.path}"
             if not by_folder:
-                reason += "; imdbattn.compare by_folder=true shows runs of different folders"
+                reason += "; by_folder=true shows runs of different folders"
             skipped.append(as_skipped(old.folder, reason))
         newest[identity] = new
     if not newest:
