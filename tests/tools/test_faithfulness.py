@@ -131,6 +131,18 @@ def test_norms_with_the_skip_connection_add_the_word_itself(settings):
     torch.testing.assert_close(scores.norm_rows(first, skips=True)[0], shares_QK)
 
 
+def test_norms_of_several_heads_are_those_of_projected_values(settings):
+    net = nets.net(settings, "residual_heads")
+    first = scores.observe(net, nets.batch(net, [REVIEWS[0]]))[0]
+    vectors_QKHV = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0])
+    vectors_QKD = vectors_QKHV.flatten(2) @ net.layers[0].f.output.weight.T
+    for skips in (False, True):
+        own_QKD = skips * torch.eye(len(vectors_QKHV))[..., None] * first.x_BKD[0]
+        norms_QK = (vectors_QKD + own_QKD).norm(dim=-1)
+        shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
+        torch.testing.assert_close(scores.norm_rows(first, skips=skips)[0], shares_QK)
+
+
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
     net = nets.net(settings, "residual")
     batch = nets.batch(net, [REVIEWS[0]])

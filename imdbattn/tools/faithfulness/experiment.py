@@ -41,7 +41,7 @@ from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, r
 from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
-VERSION = 5  # version of the measurements; increment it when they change
+VERSION = 6  # version of the measurements; increment it when they change
 BATCH_POSITIONS = 8_192  # positions in a batch
 
 # name -> an element for each review of a batch

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
-from imdbattn.nn.beyond.attention import LabelQueryPooling
+from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, WordPositions
 from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
@@ -85,22 +85,36 @@ def weight_rows(observed: Observed, skips: bool = False) -> Tensor:
 def norm_rows(observed: Observed, skips: bool = False) -> Tensor:
     """Returns the norm of each weighed value (Kobayashi et al. 2020), normalized for each query.
 
-    Heads are concatenated; the value has no further projection W_O in our layers.
+    Values are projected by W_O where a layer has it, and added over heads.
 
     skips: whether, in layers with a skip connection, x is added to the weighed value of its own
         position (Kobayashi et al. 2021).
     """
-    row_BQK = (
-        (observed.weights_BHQK * observed.value_BHKV.norm(dim=-1)[:, :, None])
-        .square()
-        .sum(1)
-        .sqrt()
-    )
+    weights_BHQK, value_BHKD = observed.weights_BHQK, projected_values(observed)
+    # The square of a norm has a term for each pair of heads.
+    products_BKHH = torch.einsum("bhkd,bgkd->bkhg", value_BHKD, value_BHKD)
+    other_BHQK = torch.einsum("bkhg,bgqk->bhqk", products_BKHH, weights_BHQK)
+    row_BQK = (weights_BHQK * other_BHQK).sum(1).clamp(min=0).sqrt()
     if skips and getattr(observed.part, "skip", False):
-        own_BHKV = observed.weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None] * observed.value_BHKV
-        own_BK = (own_BHKV.transpose(1, 2).flatten(2) + observed.x_BKD).norm(dim=-1)
+        own_BHK1 = weights_BHQK.diagonal(dim1=-2, dim2=-1)[..., None]
+        own_BK = ((own_BHK1 * value_BHKD).sum(1) + observed.x_BKD).norm(dim=-1)
         row_BQK.diagonal(dim1=-2, dim2=-1).copy_(own_BK)
     return normalized(row_BQK)
+
+
+@torch.no_grad()
+def projected_values(observed: Observed) -> Tensor:
+    """Returns (B, H, K, D): what each value adds to the output of its attention at a weight of 1,
+    without the bias of W_O.
+    """
+    heads, size = observed.value_BHKV.shape[1], observed.value_BHKV.shape[3]
+    outputs = [
+        module.output.weight
+        for module in observed.part.modules()
+        if isinstance(module, ProjectedAttention)
+    ]
+    weight_DD = outputs[0] if outputs else torch.eye(heads * size)
+    return torch.einsum("bhkv,dhv->bhkd", observed.value_BHKV, weight_DD.unflatten(1, (heads, -1)))
 
 
 @torch.no_grad()
