@@ -32,7 +32,7 @@ LETTER = re.compile(r"[^\W\d_]")
 # str.split() splits at these characters. \s of `tokenizers` has fewer, and it has no escape \x85,
 # so this is not a raw string.
 _SPACE = "\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # ！ to ～ -> ! to ~
 # Latin ligatures and NFC. NFKC is not used: it also splits ½ and ¨, which have GloVe vectors.
 _NORMALIZED = [*(Replace(old, unicodedata.normalize("NFKC", old)) for old in "ﬀﬁﬂﬃﬄﬅﬆ"), NFC()]
 
@@ -147,7 +147,7 @@ class Tokenizer:
     def _lower(self, text: str) -> str:
         """Returns the text in lower case; if the rules say so, without full-width characters."""
         text = _lower(text)
-        return text if text.isascii() or not self._normalizes else text.translate(_FULL_WIDTH)
+        return text if text.isascii() or not self._normalizes else text.translate(FULL_WIDTH)
 
 
 def signature_of_rules(name: str) -> str:

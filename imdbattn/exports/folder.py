@@ -17,10 +17,10 @@ import safetensors.torch
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Lowercase, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 
-from imdbattn.data.tokens import FIRST_WORD, UNK, pipeline_of
+from imdbattn.data.tokens import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.settings import ExportSettings
 from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
@@ -180,7 +180,10 @@ def tokenizer_json(name: object, words: Sequence[str]) -> str:
     ids = {"<unk>": UNK, **dict(zip(words, count(FIRST_WORD), strict=False))}
     pipeline.model = WordLevel(ids, "<unk>")
     if isinstance(name, str):
-        pipeline.normalizer = Rewrites([Lowercase(), pipeline.normalizer])
+        first: list[Normalizer] = [Lowercase()]
+        if RULES[name].normalizes:
+            first += [Replace(chr(wide), chr(narrow)) for wide, narrow in FULL_WIDTH.items()]
+        pipeline.normalizer = Rewrites([*first, pipeline.normalizer])
     return pipeline.to_str()
 
 

@@ -137,11 +137,11 @@ def test_it_names_no_folder_of_the_machine_that_trained(model, tmp_path):
 
 
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="Σ"), max_size=40))
-@pytest.mark.parametrize("name", ["ptb", "basic_english", "whitespace"])
+@pytest.mark.parametrize("name", ["ptb", "basic_english", "whitespace", "characters"])
 def test_tokenizer_json_gives_other_programs_the_same_ids(name, text):
     words = ["the", "film", "n't", "'s", "i", "σας", "i̇", "<", "a", "0", "..."]
     ours = export.Tokenizer.from_str(export.tokenizer_json(name, words))
-    text = f"The film isn't İ {text} σας."
+    text = f"The film isn't İ ｆｉｌｍ ０！ {text} σας."
     expected = Tokenizer(name, words).encode([text]).ids.tolist()
     assert isinstance(ours, tokenizers.Tokenizer)
     assert ours.encode(text).ids == expected
