@@ -117,7 +117,7 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     if count == 1:
         return
     has = f"{count} columns" if count else "no column"
-    known = in_line(", ".join(f"'{name}'" for name in names))
+    known = in_line(", ".join(f"'{name}'" for name in names)) or "none"
     # The name of a column without a setting is fixed.
     remedy = f": set {setting}" if setting != column else ""
     if len(names) == 1 and {*";,\t"} & {*names[0]}:

@@ -13,11 +13,13 @@ from tqdm import tqdm
 
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
+    WRITTEN,
     Lines,
     is_table,
     kept_columns,
     open_lines,
     stream_lines,
+    suffix_of,
     write_chunks,
 )
 from imdbattn.errors import UserError
@@ -36,6 +38,11 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
 
     Raises UserError for input that cannot be read, and for a table that would replace it.
     """
+    out = options.out and expanded(options.out)
+    if out and suffix_of(out) not in WRITTEN:
+        raise UserError(
+            f"out={options.out} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}"
+        )
     if options.text is not None:
         return Lines(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
@@ -48,7 +55,6 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
         return Lines(stream_lines(None)), None
     of_run = Run(options.run).text_column if isinstance(options.run, str) else "text"
     texts = open_lines(file, of_run if options.column is None else options.column)
-    out = options.out and expanded(options.out)
     if out and out.exists() and os.path.samefile(out, file):
         raise UserError(f"out={options.out} is the file that is read: choose another name")
     return texts, kept_columns(file, options.keep) if options.keep else None

@@ -61,7 +61,7 @@ class PredictSettings(RunCommandSettings):
     file: Text | None
     column: Text | None = None
     keep: Text | list[Text] | None = None
-    out: Annotated[str | None, Field(pattern=r"(?i)[^/]\.(csv|tsv|jsonl|parquet)$")] = None
+    out: Text | None = None
     explain: Flag
     beams: Annotated[Count, Field(le=100)]
     length_penalty: Annotated[Amount, Field(le=10)]

@@ -172,6 +172,16 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     ),
 }
 OTHERS: dict[str, tuple[str, Arguments, str]] = {
+    "a mistake that is found after a line of the log": (
+        "train",
+        reviews("review,label\nfine,pos\n"),
+        r"no column 'text'; it has 'review', 'label': set data\.text_column",
+    ),
+    "a table of an unknown form": (
+        "predict",
+        table(csv_text(), "out=r.xlsx"),
+        r"out=r\.xlsx must end with \.csv, ",
+    ),
     "no runs": ("compare", typed("runs=nothing*"), r"runs=nothing\*: there is no such folder"),
     "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
     "labels that the run does not know": (
