@@ -57,7 +57,7 @@ class Seq2SeqScores(SplitScores):
     log_probability_N: Tensor  # log probability of the output, in nats
     texts: list[str]  # the outputs, symbols joined by spaces
     references: list[list[str]]  # all correct targets of each source
-    in_words: bool  # whether the symbols are words, for BLEU
+    has_bleu: bool  # whether these are sentences, which are also scored by BLEU of their symbols
 
     @property
     def right_N(self) -> Tensor:
@@ -75,7 +75,7 @@ class Seq2SeqScores(SplitScores):
         """
         loss = self.losses_N.double().sum() / self.symbols_N.sum()
         values = {"accuracy": self.right_N.double().mean().item(), "loss": loss.item()}
-        if self.in_words:
+        if self.has_bleu:
             from sacrebleu.metrics import BLEU
 
             streams: Any = list(zip_longest(*self.references))
