@@ -44,7 +44,7 @@ class WordVectors:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in the order of their rows; most training runs do not need them."""
+        """The words in the order of their rows; training itself does not need them."""
         return self.read_words()
 
 

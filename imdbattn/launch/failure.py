@@ -51,14 +51,15 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
 
 
 def remove_empty(folder: Path, *logs: str) -> None:
-    """Removes a folder that contains at most the files `logs`, and its parents below the working
-    directory if empty.
+    """Removes a folder that contains at most the files `logs`, and those of its parents that are
+    empty and below the working directory.
     """
     if folder.is_dir() and {file.name for file in folder.iterdir()} <= {*logs}:
         for log in logs:
             (folder / log).unlink(missing_ok=True)
         with suppress(OSError):  # it is not empty
-            for parent in (folder, *folder.parents):
-                if parent in (Path.cwd(), *Path.cwd().parents):
+            folder.rmdir()
+            for parent in folder.resolve().parents:
+                if Path.cwd() not in parent.parents:
                     break
                 parent.rmdir()

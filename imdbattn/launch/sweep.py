@@ -76,9 +76,9 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     lock = acquire(sweep / ".lock", busy).lock
     # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    (sweep / SWEEP_LOG).write_text("")
     check_data(config)
     tracker_of(config).begin_sweep()
+    (sweep / SWEEP_LOG).write_text("")
     # Among Hydra's sweepers, only the basic one writes it.
     OmegaConf.save(config, sweep / "multirun.yaml")
     return lock

@@ -129,8 +129,9 @@ class Throughput(L.Callback):
 
 
 class LossMonitor(L.Callback):
-    """Every `log_every_n_steps` steps, logs the mean loss since the last line, over all processes,
-    and the current learning rate. Reading a loss waits for the device, so losses are read together.
+    """Every `log_every_n_steps` batches of an epoch, logs the mean loss of these batches, over all
+    processes, and the current learning rate. Reading a loss waits for the device, so losses are
+    read together.
 
     Raises UserError for the first batch whose loss is NaN or infinite, naming step, learning rate
     and reviews. Losses and weights are also checked before each checkpoint. rows_N: row numbers of

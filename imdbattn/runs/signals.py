@@ -94,7 +94,7 @@ class Signals:
             set_handler(number, self.handle)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal, unless it is the last one again."""
+        """Handles a signal, unless one arrived less than ONE_SIGNAL seconds ago."""
         now = time.monotonic()
         if now - self.received_at < ONE_SIGNAL:
             return

@@ -95,8 +95,8 @@ def without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
 
 
 def variant_digest(settings: Mapping[str, object]) -> str:
-    """Returns a digest that runs share if they differ only in seed, fold, number of epochs,
-    hardware and the location of their files.
+    """Returns a digest that runs share if they differ only in the number of epochs and in settings
+    of IN_VARIANT, such as the seed and the location of files.
 
     A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """

@@ -171,7 +171,7 @@ class ProbeSettings(Group):
 
 
 class ReadDataSettings(Group):
-    """Data that are read, not generated."""
+    """Data that are cut into splits."""
 
     path: Text | None
     validation_share: InnerShare
@@ -330,7 +330,7 @@ class TrainingSettings(Group):
         return any(given.get(name) for name in DEBUG)
 
 
-# Arguments with which the Trainer trains on or scores only a part of the data
+# Arguments with which the Trainer scores only a part of the data, or trains on the same few batches
 DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
 
 

@@ -60,7 +60,8 @@ class BatchData(L.LightningDataModule):
 
     Batches are made in the main process, because workers would cost more than they save. On a GPU,
     the ids of a whole split are stored on it, and batches are made there.
-    Use `Trainer(use_distributed_sampler=False)`: the samplers divide the batches among the ranks.
+    Use `Trainer(use_distributed_sampler=False)`: each process makes its own part of every training
+    batch, and its own batches for evaluation.
 
     Args:
         settings: the settings of the run.

@@ -43,7 +43,7 @@ class SplitScores(ABC):
     @cached_property
     @abstractmethod
     def values(self) -> dict[str, float]:
-        """The scores for the log and metrics.json."""
+        """The scores for the log and metrics.json, `loss` and `accuracy` among them."""
 
     def details(self) -> dict[str, object]:
         """Returns what metrics.json has in addition."""
@@ -188,10 +188,10 @@ class Learner(L.LightningModule):
         """Returns the loss or, where steps are recorded, what `StepRecorder.train` returns."""
         return self.recorder.train(batch) if self.recorder else self.training_loss(batch)
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Computes the gradients, unless the recorder has computed them already."""
         if self.recorder is None:
-            super().backward(loss)
+            super().backward(loss, *arguments, **options)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None

@@ -1,6 +1,6 @@
 """Weights from checkpoints: of a run that is opened, and of the run that `init` names.
 
-A training run without `init` does not load this file.
+A training run without `init` loads this file only for its pictures.
 
 A checkpoint contains tensors and plain values, never code. For its metadata see `Learner`.
 """

@@ -285,7 +285,8 @@ def send_model(run: wandb.Run, folder: Path) -> None:
     from imdbattn.tasks.task import settings_of
     from imdbattn.tasks.weights import predictor_of
 
-    opened = Run(folder, run.config.get("trust"))
+    # this process has trained with classes that its settings name
+    opened = Run(folder, run.config.get("trust"), dict(run.config))
     with TemporaryDirectory() as temporary:
         model = Path(temporary, "model")
         predictor = predictor_of(settings_of(opened), opened.checkpoint)

@@ -61,7 +61,7 @@ class Manual(ReviewClassifier):
         optimizer = self.optimizers()
         optimizer.zero_grad()
         loss = super().training_step(batch, batch_idx)
-        self.manual_backward(loss)
+        self.manual_backward(loss, retain_graph=True)
         optimizer.step()
         self.lr_schedulers().step()
 

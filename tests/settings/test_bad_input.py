@@ -245,6 +245,21 @@ def test_a_command_prints_one_line_and_leaves_nothing_behind(
     assert left_in(place.folder, data_cache) == before
 
 
+def test_a_sweep_without_its_data_can_be_repeated_in_its_folder(place, shell, small):
+    sweep = ["-m", *small, "seed=1,2", "data.path=nothing.csv", "hydra.sweep.dir=sweep"]
+    for _ in range(2):
+        done = shell("train", *sweep, cwd=place.folder)
+        is_one_line(done.stderr, "No such file or directory: '[^']*nothing.csv'")
+
+
+def test_a_refused_run_removes_no_folder_but_its_own(place, shell, small):
+    (place.folder / "mine").mkdir()
+    (place.folder / "work").mkdir()
+    refused = [*small, "data.path=nothing.csv", "hydra.run.dir=../mine/new/run"]
+    assert shell("train", *refused, cwd=place.folder / "work").returncode == 2
+    assert (place.folder / "mine").exists()
+
+
 # --- what looks wrong and is not ------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import yaml
 
 import imdbattn
 from imdbattn.folders.run_folder import SWEEP_LOG
+from imdbattn.nn.ladder import MeanPooling
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.tracking import wandb_logger
@@ -316,14 +317,19 @@ def committed(folder: Path) -> None:
     (folder / "code.py").write_text("one = 1\ntwo = 2\n")
 
 
+class OwnPooling(MeanPooling):
+    pass
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_notes_changes_and_model_are_sent_only_if_asked(
     settings, small, tmp_path, monkeypatch, asked
 ):
-    """And never the password of the remote."""
+    """And never the password of the remote. The model has a part of another package."""
     committed(tmp_path / "code")
     monkeypatch.chdir(tmp_path / "code")
     words = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
+    words.append(f"model.net.pooling._target_={__name__}.OwnPooling")
     notes = ["notes=a first try", "git=true", "artifacts=true"] if asked else []
     words += [f"logger.wandb.{word}" for word in notes]
     fit(settings(*words), tmp_path / "run")
