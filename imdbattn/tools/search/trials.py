@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import re
-import signal
 import sys
 import warnings
 from collections import Counter
@@ -44,6 +43,7 @@ from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
+from imdbattn.runs.signals import Signals
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
@@ -68,20 +68,13 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     lock = acquire(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
-    # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with lock, writing_into(folder):
+    stopped = f"stopped; resume it with:  python -m imdbattn.search resume={in_shell(shown)}"
+    with lock, writing_into(folder), Signals(stopped):
         settings_file = OmegaConf.to_yaml(OmegaConf.create(options.model_dump()))
         write_atomically(folder / SEARCH_FILE, settings_file)
         study = open_study(folder / "journal.log", options, settings.trainer.max_epochs)
-        try:
-            Trials(study, options, space, settings, folder).run()
-            finish_search(study, options, folder)
-        except BaseException:
-            log.warning(
-                "stopped; resume it with:  python -m imdbattn.search resume=%s", in_shell(shown)
-            )
-            raise
+        Trials(study, options, space, settings, folder).run()
+        finish_search(study, options, folder)
 
 
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
