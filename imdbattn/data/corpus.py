@@ -199,7 +199,8 @@ def custom_tokenizer_version(setting: object) -> str:
 def find_source(settings: ReviewDataSettings) -> Source:
     """Returns the source that the `data` settings name, with the version of a custom tokenizer.
 
-    Only the modules of that source are imported. Raises an exception for data that cannot be found.
+    Modules of sources other than the packaged one are imported only if they are named. Raises an
+    exception for data that cannot be found.
     """
     source = named_source(settings)
     if version := custom_tokenizer_version(settings.tokenizer):

@@ -100,10 +100,12 @@ def divided(
                 f"{name} has no training data: give train/<label>/*.txt, or a table named train"
             )
         missing = {split: share for split, share in shares.items() if split not in given}
-        rest = without(given["train"], [given[split] for split in shares if split in given])
+        rest = without_texts_of(
+            given["train"], [given[split] for split in shares if split in given]
+        )
         index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
         splits |= {split: rest.take(items) for split, items in index.items()}
-        splits["train"] = without(splits["train"], [splits[split] for split in missing])
+        splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
         test_set = cut if "test" in missing else "test"
         dropped += len(given["train"]) - sum(len(splits[split]) for split in index)
     splits = {split: splits[split] for split in SPLITS if split in splits}
@@ -111,8 +113,8 @@ def divided(
     return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
 
 
-def without(split: Split, others: Sequence[Split]) -> Split:
-    """Returns a split without the texts of others."""
+def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
+    """Returns a split without the items whose text is in one of the others."""
     texts = {text for other in others for text in other.texts}
     return split.take([at for at, text in enumerate(split.texts) if text not in texts])
 

@@ -82,7 +82,7 @@ def warn_of_soft_locks(reason: str) -> None:
 def atomically(path: Path) -> Iterator[Path]:
     """Yields a temporary path that replaces `path` at the end, unless an exception is raised.
 
-    Raises UserError if the folder cannot be written.
+    Raises UserError if the disk is full or read-only.
     """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     with writing_into(path.parent):
@@ -94,7 +94,7 @@ def atomically(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Writes a complete file or none. Raises UserError if the folder cannot be written."""
+    """Writes a complete file or none. Raises UserError if the disk is full or read-only."""
     with atomically(path) as temporary, open(temporary, "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
@@ -103,8 +103,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def writing_into(folder: Path) -> Iterator[None]:
-    """Creates a folder with its parents. Raises UserError that names it instead of an OSError such
-    as "no space left".
+    """Creates a folder with its parents. Raises UserError that names it if the disk is full or read-only,
+    instead of an OSError such as "no space left".
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """Builds a cache entry with `build(temporary folder)`, adds checksums and renames the folder.
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
-    temporary folder, which the next one removes. Raises UserError if the folder cannot be written
+    temporary folder, which the next one removes. Raises UserError if the disk is full or read-only
     or is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")

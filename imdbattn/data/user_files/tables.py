@@ -301,7 +301,7 @@ def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -
     """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
     All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
-    Nothing is left of it after an exception. Raises UserError if the folder cannot be written.
+    Nothing is left of it after an exception. Raises UserError if the disk is full or read-only.
     """
     import pyarrow as pa
     import pyarrow.csv as pc
