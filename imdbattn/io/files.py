@@ -103,8 +103,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def writing_into(folder: Path) -> Iterator[None]:
-    """Creates a folder with its parents. Raises UserError that names it if the disk is full or read-only,
-    instead of an OSError such as "no space left".
+    """Creates a folder with its parents. Raises UserError that names it if the disk is full or
+    read-only, instead of an OSError such as "no space left".
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
     temporary folder, which the next one removes. Raises UserError if the disk is full or read-only
-    or is damaged, and any exception of `build`.
+    or the folder is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     if not folder.is_dir():  # needs no lock: a finished cache may be on a read-only disk
