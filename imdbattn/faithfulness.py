@@ -1,6 +1,5 @@
 """Tests explanations of finished runs: `python -m imdbattn.faithfulness runs=<folder>`."""
 
-import sys
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -9,6 +8,7 @@ from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.launch.process import without_gc
+from imdbattn.runs.signals import Signals
 
 
 @command("faithfulness")
@@ -23,11 +23,8 @@ def main(cfg: DictConfig) -> None:
         from imdbattn.tools.faithfulness.experiment import run_experiment
         from imdbattn.tools.faithfulness.page import report_of
 
-    try:
+    with Signals(f"stopped; the same command continues what is in {out}"):
         summaries = run_experiment(settings.runs, out, settings)
-    except KeyboardInterrupt:
-        print(f"stopped; the same command continues what is in {out}", file=sys.stderr)
-        raise
     reports = list(map(report_of, summaries))
     page = write_reports(reports, out)
     print_reports(reports)

@@ -6,7 +6,6 @@ Imports nothing slow: `--help` must not wait for torch or pydantic.
 import functools
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import print_any_text
 from imdbattn.launch.hydra_config import HYDRA_VERSION, hydra_arguments, register_resolvers
 from imdbattn.launch.process import prepare
+from imdbattn.runs.signals import Signals
 from imdbattn.settings.keys import conf_dir
 
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
@@ -80,16 +80,20 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
             print_help(run_hydra, config_name)
             return None
-        return run_hydra()
-    except KeyboardInterrupt:
-        if not is_sweep:  # a sweep has logged what it was doing
-            print("SIGINT: stopped", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        with CommandSignals("stopped"):
+            return run_hydra()
     except Exception as error:
         from imdbattn.launch.composition import as_user_error
         from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
+
+
+class CommandSignals(Signals):
+    """The signals of a command. A sweep logs itself what it was doing."""
+
+    def describe(self) -> str:
+        return "" if in_sweep() else super().describe()
 
 
 def in_sweep() -> bool:

@@ -7,7 +7,6 @@ Hydra converts an exception of a callback to a warning. A failed job does not st
 import atexit
 import logging
 import os
-import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -74,8 +73,6 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
-    # A SystemExit, unlike the signal itself, lets `finally` and context managers clean up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     check_data(config)
     tracker_of(config).begin_sweep()
     (sweep / SWEEP_LOG).write_text("")

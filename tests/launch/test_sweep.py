@@ -194,7 +194,6 @@ def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, shell, tmp_
 def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypatch, tmp_path):
     for name, value in {"WANDB_MODE": "", "WANDB_API_KEY": "", "NETRC": "/nowhere"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sweep.signal, "signal", lambda *_: None)
     words = ["model=mean", "data.source=packaged", f"hydra.sweep.dir={tmp_path}"]
     config = composed_by_commands("train", words)
     lock = sweep.prepare_folder(config)
