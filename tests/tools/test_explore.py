@@ -310,6 +310,6 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
         assert get(address.rsplit("/", 2)[0] + "/")[0] == 404
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)
-        assert (output, errors) == ("", "SIGINT: stopped\n")
+        assert (output, errors) == ("SIGINT: stopped\n", "")
         assert process.returncode == 130
     assert [*tmp_path.iterdir()] == []
