@@ -64,12 +64,13 @@ def test_its_numbers_are_means_of_the_tables(measured):
 def test_an_interrupted_command_keeps_what_it_has_measured(measured, shell, tmp_path):
     out, runs = tmp_path / "out", measured.parent
     words = [f"runs={runs}", f"out={out}", *SMALL]
-    pipe = {"stderr": subprocess.PIPE, "text": True}
+    pipe = {"stdout": subprocess.PIPE, "text": True}
     with started_command("faithfulness", *words, cwd=tmp_path, **pipe) as process:
         wait_for(lambda: len(list(out.rglob("*.parquet"))) > 3)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert f"stopped; the same command continues what is in {out}" in process.stderr.read()
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"SIGINT: stopped; the same command continues what is in {out}" in output
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
     assert not list(out.rglob("*.tmp"))
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
