@@ -173,8 +173,11 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
     with monkeypatch.context() as patch:
         patch.setattr(user_files, "read_reviews", lambda *_: pytest.fail("read again"))
         assert len(keys("data.batch_tokens=99")) == 1
-    for more in ("data.tokenizer=whitespace", "data.test_share=0.3", "data.label_names=[pos,neg]"):
+    vectors = tmp_path / "v.txt"
+    vectors.write_text("".join(f"{word}{' 1' * 10}\n" for word in ("film", "good")))
+    settings = ("data.tokenizer=whitespace", "data.test_share=0.3", "data.label_names=[pos,neg]")
+    for more in (*settings, f"data.vectors.path={vectors}"):
         before = keys()
         assert keys(more) > before, more
     path.write_text(path.read_text() + "one more,pos\n")
-    assert len(keys()) == 5
+    assert len(keys()) == 6
