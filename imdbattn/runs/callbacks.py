@@ -129,7 +129,7 @@ class Throughput(L.Callback):
 
 
 class LossMonitor(L.Callback):
-    """Every `log_every_n_steps` batches of an epoch, logs the mean loss of these batches, over all
+    """Every `log_every_n_steps` steps of an epoch, logs the mean loss of their batches, over all
     processes, and the current learning rate. Reading a loss waits for the device, so losses are
     read together.
 
@@ -153,7 +153,7 @@ class LossMonitor(L.Callback):
             only = Step(batch, loss, trainer.global_step, trainer.current_epoch, self.lr)
             self.unchecked += outputs.get("recorded_steps", [only])
             self.last = self.unchecked[-1]
-        every = trainer.log_every_n_steps
+        every = trainer.log_every_n_steps * trainer.accumulate_grad_batches  # in batches
         if (trainer.fit_loop.epoch_loop.batch_idx + 1) % every == 0:
             self.check(trainer)
             if self.last and module.epoch_sums:

@@ -100,9 +100,12 @@ def test_matrices_follow_the_same_schedule_at_their_own_rate(
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
 
-def test_loss_and_learning_rate_are_logged_every_few_steps(small, settings, tmp_path):
-    words = ["trainer.max_epochs=1", "trainer.limit_train_batches=6", "decay=linear", "warmup=0"]
-    words += ["model=mean", "optim.lr=0.006"]
+@pytest.mark.parametrize("batches", [1, 2])
+def test_loss_and_learning_rate_are_logged_every_few_steps(small, settings, tmp_path, batches):
+    """batches: of each of six steps."""
+    words = ["trainer.max_epochs=1", "decay=linear", "warmup=0", "model=mean", "optim.lr=0.006"]
+    words += [f"trainer.accumulate_grad_batches={batches}"]
+    words += [f"trainer.limit_train_batches={6 * batches}"]
     for every in (2, 6):
         run = tmp_path / str(every)
         fit(settings(*small, *words, f"trainer.log_every_n_steps={every}"), run)
