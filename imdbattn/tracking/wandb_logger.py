@@ -20,6 +20,7 @@ import numpy as np
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
+from wandb.sdk.lib.wbauth import read_netrc_auth
 
 from imdbattn.errors import UserError, in_line, only_warning
 from imdbattn.settings.credentials import without_credentials
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+STEP = "trainer/global_step"  # Lightning's name for the number of the step
 FINISH_SECONDS = 90.0  # longer than the 60 s in which W&B uploads at the end
 # settings that are not arguments of wandb.init
 OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
@@ -128,7 +130,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             counts = np.histogram(values, edges)
             logged[f"attention_queries/{name}"] = wandb.Histogram(np_histogram=counts)
         # epoch and step as Lightning logs them
-        self.experiment.log({**logged, "epoch": epoch, "trainer/global_step": step})
+        self.experiment.log({**logged, "epoch": epoch, STEP: step})
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)
@@ -138,26 +140,45 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
 
 def wandb_mode(mode: str | None, timeout: float) -> str:
-    """Returns `mode`, else disabled with WANDB_DISABLED=true, else $WANDB_MODE, else online.
+    """Returns `mode`, else disabled with WANDB_DISABLED=true, else the mode of W&B's environment
+    variables and settings files, else online.
 
     It is offline, with a warning, without a key or an answer of the server.
     """
     if mode is None and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
         return "disabled"
-    from requests.utils import get_netrc_auth  # a dependency of wandb
-
-    mode = mode or os.environ.get("WANDB_MODE")
+    account = wandb_account()
+    mode = mode or account.mode
     if mode in ("offline", "disabled", "dryrun"):
         return "offline" if mode == "dryrun" else mode
-    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    server = account.base_url
     reason = f"W&B: {server} does not answer"
-    # `wandb login` writes ~/.netrc.
-    if not os.environ.get("WANDB_API_KEY") and not get_netrc_auth(server):
+    if not has_key(account):
         reason = f"no W&B key is configured for {server}: run `wandb login`"
     elif http_status(server, min(timeout, 5)):
         return "online"
     log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
     return "offline"
+
+
+def wandb_account() -> wandb.Settings:
+    """Returns the settings of W&B in its files, which `wandb login` and `wandb offline` write, and
+    in its environment variables.
+    """
+    config_dir = os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")
+    account = wandb.Settings(settings_system=str(Path(config_dir, "settings")))
+    account.update_from_system_settings()
+    account.update_from_env_vars(dict(os.environ))
+    return account
+
+
+def has_key(account: wandb.Settings) -> bool:
+    """Returns whether W&B has a key for the server, perhaps in ~/.netrc."""
+    if account.api_key or account.identity_token_file:
+        return True
+    with suppress(wandb.errors.AuthenticationError):
+        return read_netrc_auth(host=account.base_url) is not None
+    return False
 
 
 def start_wandb(
@@ -228,7 +249,8 @@ def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
 
 
 def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
-    """Completes the config of a W&B run, and makes epochs the x axis of its curves.
+    """Completes the config of a W&B run, and makes epochs the x axis of its curves; of those that
+    have no epoch, steps.
 
     A parameter `model` of a W&B sweep hides the settings `model`; these are logged again.
     """
@@ -239,6 +261,8 @@ def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
     run.config.update(flat(hidden))
     for curves in ("train/*", "val/*", "attention_*"):
         run.define_metric(curves, step_metric="epoch")
+    for curves in ("train/loss_step", "train/lr_step", "lr-*"):
+        run.define_metric(curves, step_metric=STEP)
 
 
 def finish_wandb(run: wandb.Run, failed: bool = False) -> None:

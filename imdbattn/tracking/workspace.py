@@ -54,10 +54,8 @@ def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
             title=title, metrics=[metric], title_x=unit, max_bars_to_show=50, **grouped
         )
 
-    def curves(title: str, **metrics: Any) -> wr.LinePlot:
-        return wr.LinePlot(
-            title=title, x="epoch", title_x="epoch", smoothing_type="none", **metrics, **grouped
-        )
+    def curves(title: str, x: str = "epoch", **metrics: Any) -> wr.LinePlot:
+        return wr.LinePlot(title=title, x=x, title_x=x, smoothing_type="none", **metrics, **grouped)
 
     def accuracy_over(metric: str, title: str) -> wr.ScatterPlot:
         x = wr.SummaryMetric(metric)
@@ -84,7 +82,7 @@ def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
         "Learning curves": [curves(name, y=[name]) for name in CURVES],
         "Training": [
             # its name has that of the optimizer, and of each group of parameters
-            curves("Learning rate", metric_regex="lr-.*"),
+            curves("Learning rate", x="trainer/global_step", metric_regex="lr-.*"),
             *(curves(name, y=[name]) for name in GRADIENTS),
         ],
         "Attention over time: entropy as a share of that of equal weights": [

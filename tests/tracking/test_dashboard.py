@@ -82,3 +82,6 @@ def test_every_panel_shows_a_quantity_that_runs_log(written, trained, tmp_path, 
         "pictures/attention",
         "test/predictions",
     } <= asked
+    # W&B has learning rates by step, without an epoch
+    axes = {one["config"].get("metricRegex"): one["config"].get("xAxis") for one in panels(written)}
+    assert axes["lr-.*"] == "trainer/global_step"

@@ -278,6 +278,23 @@ def test_a_key_without_a_network_goes_offline(nobody, caplog):
     assert "does not answer" in caplog.text
 
 
+def test_what_the_commands_of_wandb_have_set_counts(nobody, tmp_path):
+    def typed(*words: str) -> None:
+        subprocess.run([sys.executable, "-m", "wandb", *words], check=True, capture_output=True)
+
+    asked: list[str] = []
+    nobody.setattr(wandb_logger, "http_status", lambda server, _: asked.append(server) or 404)
+    nobody.chdir(tmp_path)
+    typed("login", "--no-verify", "k" * 40)
+    assert wandb_logger.wandb_mode(None, 10) == "online"
+    typed("login", "--no-verify", "--host", "http://127.0.0.1:9", "k" * 40)
+    assert wandb_logger.wandb_mode(None, 10) == "online"
+    assert asked[1] == "http://127.0.0.1:9" != asked[0]
+    typed("offline")
+    assert wandb_logger.wandb_mode(None, 10) == "offline"
+    assert wandb_logger.wandb_mode("online", 10) == "online"
+
+
 @pytest.mark.parametrize("disabled", [False, True])
 def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
     nobody, shell, small, tmp_path, disabled
@@ -290,6 +307,22 @@ def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
     (metrics,) = tmp_path.rglob("metrics.json")
     assert bool(list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))) is not disabled
     assert ("upload it with:  wandb sync runs/" in done.stdout) is not disabled
+
+
+def test_what_is_logged_between_two_epochs_is_drawn_over_steps(settings, small, tmp_path):
+    """W&B would draw it at the last epoch that was logged."""
+    shown = ["logger=wandb", "logger.wandb.mode=offline", "trainer.log_every_n_steps=1"]
+    fit(settings(*small, *shown, "model=mean", "trainer.max_epochs=2"), tmp_path)
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    read_back(tmp_path)
+    rows = [
+        {name for item in record.history.item for name in item.nested_key or [item.key]}
+        for record in records(file)
+        if record.HasField("history")
+    ]
+    of_steps = [row for row in rows if row & {"train/loss_step", "lr-Muon"}]
+    assert len(of_steps) > 2
+    assert all("trainer/global_step" in row and "epoch" not in row for row in of_steps)
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
