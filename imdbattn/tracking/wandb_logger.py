@@ -20,7 +20,6 @@ import numpy as np
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
-from wandb.sdk.lib.wbauth import read_netrc_auth
 
 from imdbattn.errors import UserError, in_line, only_warning
 from imdbattn.settings.credentials import without_credentials
@@ -173,9 +172,19 @@ def wandb_account() -> wandb.Settings:
 
 
 def has_key(account: wandb.Settings) -> bool:
-    """Returns whether W&B has a key for the server, perhaps in ~/.netrc."""
+    """Returns whether W&B has a key for the server, perhaps in ~/.netrc.
+
+    W&B's own function is private (tried: wandb 0.31); without it, ~/.netrc must name the server
+    itself, not the one that it replaces.
+    """
     if account.api_key or account.identity_token_file:
         return True
+    try:
+        from wandb.sdk.lib.wbauth import read_netrc_auth
+    except ImportError:
+        from requests.utils import get_netrc_auth  # a dependency of wandb
+
+        return get_netrc_auth(account.base_url) is not None
     with suppress(wandb.errors.AuthenticationError):
         return read_netrc_auth(host=account.base_url) is not None
     return False
