@@ -167,7 +167,8 @@ def wandb_account() -> wandb.Settings:
     config_dir = os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")
     account = wandb.Settings(settings_system=str(Path(config_dir, "settings")))
     account.update_from_system_settings()
-    account.update_from_env_vars(dict(os.environ))
+    variables = {name: value for name, value in os.environ.items() if value}
+    account.update_from_env_vars(variables)  # it rejects an empty mode
     return account
 
 
