@@ -12,7 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.nn.fast import attention as fast_attention
-from imdbattn.nn.scores import MakeScore, ScaledDot, lengths_read, masked_softmax, sequence_mask
+from imdbattn.nn.scores import (
+    PRODUCTS,
+    MakeScore,
+    ScaledDot,
+    lengths_read,
+    masked_softmax,
+    sequence_mask,
+)
 
 PAD, UNK = 0, 1  # ids of padding and of words without a vector
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
@@ -75,7 +82,7 @@ class Attention(nn.Module):
         without any key gives 0 (NaN in kernels of torch before 2.5).
         extra_columns: their products, extra_q . extra_k, are added to the scores.
         """
-        if not getattr(self.score, "is_product", False):
+        if type(self.score) not in PRODUCTS:
             return self.attention_weights(query, key, value, mask, extra_columns) @ value
         # This computes the same faster.
         query = self.score.project(query)

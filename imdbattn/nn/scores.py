@@ -39,8 +39,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 class Score(nn.Module):
     """Base class. A decoder calls `project_key` once, and `compare` at each step."""
 
-    is_product = False  # whether it is scale * project(query) . key, see `Dot`
-
     def __init__(self, query_width: int = 0, key_width: int = 0):
         super().__init__()
 
@@ -63,15 +61,7 @@ MakeScore = Callable[[int, int], Score]  # called with the widths of query and k
 class Dot(Score):
     """score(q, k) = q . k, of the same width  (Luong et al. 2015, section 3.1, "dot")."""
 
-    is_product = True
     scale = 1.0
-
-    def __init_subclass__(cls) -> None:
-        # A subclass that computes the score in another way, also by a method of another base class,
-        # must not be computed as a product.
-        methods = ("forward", "project_key", "compare")
-        if any(getattr(cls, name) is not getattr(Dot, name) for name in methods):
-            cls.is_product = False
 
     def project(self, query: Tensor) -> Tensor:
         """Projects the query; subclasses override it. The score is scale * project(query) . key."""
@@ -98,6 +88,10 @@ class Bilinear(Dot):
 
     def project(self, query: Tensor) -> Tensor:
         return self.weight(query)
+
+
+# The scores that are scale * project(query) . key. A subclass may compute another score.
+PRODUCTS = (Dot, ScaledDot, Bilinear)
 
 
 class Additive(Score):

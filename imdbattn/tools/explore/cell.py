@@ -15,6 +15,7 @@ from torch import Tensor
 from imdbattn.data.ragged import Batch, map_per_token
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
+from imdbattn.nn.scores import PRODUCTS
 from imdbattn.tools.explore.changes import changed
 from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.read import Read, Reading, as_bytes
@@ -95,7 +96,7 @@ class Cell(Read):
         shape = weights_1HQK.shape
         arrays = {"query": query_1HQd[index]}
         arrays["scores"] = attention.score(query_1HQd, inputs["key"])[index]
-        if getattr(attention.score, "is_product", False):
+        if type(attention.score) in PRODUCTS:
             arrays["projected"] = attention.score.project(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
             arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]
