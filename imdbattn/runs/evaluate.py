@@ -32,7 +32,8 @@ def evaluate(
     data have changed.
     """
     settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
-    changed = {key: value for key, value in overlay({}, options.data.model_dump()).items() if value}
+    given = overlay({}, options.data.model_dump())
+    changed = {key: value for key, value in given.items() if value and key != "cache_dir"}
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
@@ -49,9 +50,9 @@ def evaluate(
         changed["precision"] = precision
     trainer = build_trainer(options.trainer.model_copy(update={"precision": precision}))
     task = task_of(settings)
-    data = task.class_of("data", BatchData)(settings, corpus, split)
+    data = task.class_of("data", BatchData)(settings, corpus)
     module = task.class_of("module", Learner)(predictor.net, predictor.settings, predictor.metadata)
-    scores = score_split(trainer, module, data, "test")  # the split is data.test_split
+    scores = score_split(trainer, module, data, split)
     check_complete({split: scores}, corpus.splits)
     metrics = (
         run_facts(settings.model.name, settings.seed, corpus)

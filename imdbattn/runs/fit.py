@@ -221,7 +221,7 @@ def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint
 def other_callbacks(
     settings: TrainingSettings, best: ModelCheckpoint, tracker: Tracker
 ) -> list[L.Callback]:
-    """Returns the callbacks that the results do not depend on, and early stopping."""
+    """Returns early stopping, and the callbacks that only watch or check."""
     callbacks = [LearningRateMonitor("epoch"), CheckParts()]
     if settings.attention_reviews:
         callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
@@ -335,13 +335,11 @@ def write_results(
 
 
 def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
-    """Scores validation or test with the module's weights."""
-    if split == "test":
-        trainer.test(module, data, verbose=False)
-        return module.scores
-    # These scores are not logged, because they are not part of the learning curve.
+    """Scores a split with the module's weights."""
+    data.test_split = split
+    # `Tracker.publish` logs the scores, which are not part of the learning curve.
     loggers, trainer.loggers = trainer.loggers, []
-    trainer.validate(module, data, verbose=False)
+    trainer.test(module, data, verbose=False)
     trainer.loggers = loggers
     return module.scores
 

@@ -66,12 +66,12 @@ class BatchData(L.LightningDataModule):
     Args:
         settings: the settings of the run.
         corpus: the result of `read`, or other data.
-        test_split: the split that `test` scores.
     """
 
-    def __init__(self, settings: Any, corpus: Any, test_split: str = "test"):
+    def __init__(self, settings: Any, corpus: Any):
         super().__init__()
-        self.settings, self.corpus, self.test_split = settings, corpus, test_split
+        self.settings, self.corpus = settings, corpus
+        self.test_split = "test"  # the split that `Trainer.test` scores
         # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
         self.options = WHOLE_REVIEWS  # options for evaluation

@@ -353,7 +353,7 @@ MOMENTS = {  # what is patched, when, and what the line says
     "before the first step": (ReviewClassifier, "on_fit_start", None, BEFORE),
     "after the last step": (ReviewClassifier, "on_train_end", None, AFTER),
     "between two parts": (Learner, "load_state_dict", None, AFTER),
-    "validation": (ReviewClassifier, "validation_step", "validate", AFTER),
+    "validation": (ReviewClassifier, "validation_step", "test", AFTER),
     "test": (ReviewClassifier, "on_test_end", "test", AFTER),
     "writing": (ReviewData, "save_texts", None, AFTER),
     "publishing": (Tracker, "publish", None, "after training; the run is finished"),

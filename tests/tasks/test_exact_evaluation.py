@@ -116,9 +116,11 @@ def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, wor
         evaluate_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
 
 
-def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings):
+def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings, tmp_path):
+    """The place of the cache is not one of them."""
     folder, metrics = trained("residual_pe")
-    evaluate_run(settings(f"run={folder}", "trainer=cpu", config="evaluate"))
+    place = f"data.cache_dir={tmp_path}"
+    evaluate_run(settings(f"run={folder}", "trainer=cpu", place, config="evaluate"))
     for change in ("data.max_tokens=3", "trainer.precision=bf16-mixed"):
         evaluate_run(settings(f"run={folder}", "trainer=cpu", change, config="evaluate"))
     written = [
@@ -126,6 +128,7 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings)
     ]
     changes = [found["changed"] for found in written]
     assert all(one in changes for one in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}))
+    assert not any("cache_dir" in one for one in changes)
     assert written[changes.index({})]["accuracy"] == metrics["test_accuracy"]
 
 

@@ -52,6 +52,7 @@ def test_a_logger_of_ones_own_receives_curves_settings_and_results(
     lines = [json.loads(line) for line in (tmp_path / "run" / "mean-s1.jsonl").open()]
     assert lines[0]["settings"]["model.name"] == "mean"
     assert sum("val/accuracy" in line for line in lines) == 2
+    assert sum("test/accuracy" in line for line in lines) == 1
     assert lines[-1] == {"step": metrics["steps"], **logged_results(metrics)}
     assert (tmp_path / "run" / "metrics.csv").exists()
 
