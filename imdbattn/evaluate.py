@@ -11,7 +11,7 @@ from imdbattn.settings.keys import NestedDict
 
 @command("evaluate")
 def main(cfg: DictConfig) -> None:
-    """Prints the accuracy, and writes evaluations/<split>-<fingerprint> into the run folder."""
+    """Prints the accuracy, and writes it into evaluations/ of the run folder."""
     from imdbattn.settings.command_settings import EvaluateSettings
 
     settings = typed_settings(cfg, EvaluateSettings)

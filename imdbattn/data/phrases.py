@@ -1,5 +1,5 @@
-"""Batches for a net with phrases (nn/beyond/context): they have the words before each word, also
-those that truncation or word dropout removed.
+"""Batches for a net with phrases (nn/beyond/context): they have the words before each word, among
+them those that truncation or word dropout removed.
 
 Shape suffixes: B reviews of a batch, T positions, W words before a word, F ratios of a word.
 """

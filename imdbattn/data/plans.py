@@ -95,7 +95,7 @@ class TrainPlans:
             # Every other pool is descending, so lengths are similar where two join.
             pools.append(items[::-1] if len(pools) % 2 else items)
         batches = split_by_budget(np.concatenate(pools), self.lengths_N, self.budget)
-        # The slack is too small (never observed); the whole set sorted always fits.
+        # If the slack was too small (never observed): the whole set, sorted, always fits.
         if len(batches) > self.count:
             batches = self.sorted_batches(order)
         batches = halve_to(batches, self.count)

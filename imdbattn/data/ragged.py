@@ -165,8 +165,8 @@ class Ragged:
     def padded_batch(
         self, items_B: Tensor, positions_BT: Tensor, lengths_B: Tensor, options: BatchOptions
     ) -> tuple[Tensor, ...]:
-        """Returns the tensors of one Batch: reviews with the words at the first `lengths_B` of
-        these positions, then padding.
+        """Returns the tensors of one Batch: the words at these positions, `lengths_B` of them for
+        each review, then padding.
         """
         mask_BT = sequence_mask(lengths_B, positions_BT.shape[1])
         positions_BT = positions_BT * mask_BT

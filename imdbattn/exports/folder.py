@@ -157,7 +157,9 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
-    """Removes folders, accounts and callbacks of this machine from the settings, in place."""
+    """Returns the settings without folders, accounts and callbacks of this machine. `settings` is
+    changed.
+    """
     data = settings["data"]
     for group in (settings, data, data.get("vectors", {})):
         group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}

@@ -1,5 +1,5 @@
 """Lightning callbacks: progress, throughput, a check for losses that are not finite, and the
-attention to some reviews.
+attention to some reviews, in evaluation mode.
 
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
@@ -125,7 +125,7 @@ class Throughput(L.Callback):
         }
 
     def load_state_dict(self, state: dict) -> None:
-        self.__dict__ |= state
+        vars(self).update(state)
 
 
 class LossMonitor(L.Callback):
