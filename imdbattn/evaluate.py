@@ -21,7 +21,7 @@ def main(cfg: DictConfig) -> None:
     metrics = evaluate_run(settings)
     print(visible("{model}, seed {seed}, on {test_set}, split {split}".format_map(metrics)))
     bleu = f", BLEU {metrics['bleu']:.1f}" if "bleu" in metrics else ""
-    count = f"{metrics['count']} {metrics.get('items', 'reviews')}"
+    count = f"{metrics['count']} {metrics['items']}"
     print(
         f"accuracy {100 * metrics['accuracy']:.2f} % of {count}, loss {metrics['loss']:.4f}{bleu}"
     )

@@ -60,7 +60,8 @@ def write_run(
         columns |= {"probability": both.max(1), "probabilities": list(both)}
         columns |= {"length": np.arange(REVIEWS) + 1}
         write_scores(folder, prefix, columns, TEXTS)
-    facts = {"model": model, "seed": seed, "test_set": "small", "labels": ["neg", "pos"]}
+    facts = {"model": model, "seed": seed, "test_set": "small", "items": "reviews"}
+    facts |= {"labels": ["neg", "pos"]}
     facts |= {"val_accuracy": share, "test_fingerprint": fingerprint, "val_fingerprint": "v1"}
     facts |= {"test_accuracy": share} if test else {}
     (folder / "metrics.json").write_text(json.dumps(facts | (metrics or {})))

@@ -178,7 +178,6 @@ def prepare_pairs(
         test_set=texts.test_set,
         fingerprints={name: fingerprint(with_targets(split)) for name, split in groups.items()},
         facts={
-            "items": items,
             "source_symbols": len(of_source),
             "target_symbols": len(of_target),
             "unknown_symbols": {name: split.unknown_symbols() for name, split in splits.items()},

@@ -115,12 +115,11 @@ def summary(metrics: NestedDict, folder: Path) -> list[str]:
     lines = ["", f"{metrics['model']}, seed {metrics['seed']}: {training}"]
     if early:
         lines.append(f"ended early          {early['reason']}")
-    items = metrics.get("items", "reviews")
     for split, name in (("val", "validation accuracy"), ("test", "test accuracy")):
         if f"{split}_accuracy" in metrics:
             accuracy, count = 100 * metrics[f"{split}_accuracy"], metrics[f"{split}_count"]
             more = scores_beside_accuracy(metrics, split)
-            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {items}{more}")
+            lines.append(f"{name:20} {accuracy:6.2f} %  of {count:d} {metrics['items']}{more}")
     if "test_accuracy" in metrics:
         lines.append(f"test set             {metrics['test_set']} [{metrics['test_fingerprint']}]")
     lines.append(f"run folder           {os.path.relpath(folder)}")

@@ -101,7 +101,7 @@ class FinishedRun:
     @property
     def items(self) -> str:
         """reviews; for an encoder-decoder strings or sentences."""
-        return self.metrics.get("items") or REVIEWS
+        return str(self.metrics["items"])
 
     @property
     def is_classifier(self) -> bool:

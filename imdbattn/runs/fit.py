@@ -291,6 +291,7 @@ def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
         "test_set": corpus.test_set,
         **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
         "source_key": corpus.source_key,
+        "items": corpus.items_name,
         **corpus.facts,
     }
 

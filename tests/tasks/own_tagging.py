@@ -90,7 +90,6 @@ class StringData(BatchData):
     def read(settings: Any) -> Corpus:
         splits = {name: strings(getattr(settings.data, name), seed) for name, seed in SIZES.items()}
         fingerprints = {name: f"strings-{len(split)}" for name, split in splits.items()}
-        facts = {"items": "tagged strings"}
         return Corpus(
             splits=splits,
             items_name="tagged strings",
@@ -98,7 +97,7 @@ class StringData(BatchData):
             source_key="strings",
             test_set="random strings",
             fingerprints=fingerprints,
-            facts=facts,
+            facts={},
         )
 
     def save_texts(self, split: str, path: Any) -> None:

@@ -32,7 +32,7 @@ class MaskedWordData(ReviewData):
     @staticmethod
     def read(settings: TextSettings) -> ReviewCorpus:
         corpus = prepare_reviews(settings.data)
-        facts = {"items": "masked words", "known_tokens": corpus.facts["known_tokens"]}
+        facts = {"known_tokens": corpus.facts["known_tokens"]}  # the others are of reviews
         corpus = replace(corpus, items_name="masked words", facts=facts)
         return with_extra(corpus, settings.data, labeled=False) if settings.data.extra else corpus
 
