@@ -195,18 +195,13 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     A missing split is taken from training by a hash of each source, so that it does not depend on
     the other pairs.
     """
-    given = set[str]()
-    for split, pairs in texts.splits.items():
-        if split not in ("", "train"):
-            given.update(pairs.texts)
 
     def indices(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
         ends = [*accumulate(missing.values())]
         for at, text in enumerate(train.texts):
-            if text not in given:
-                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-                index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+            index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
         return index
 
     test_set = f"{(shares or {}).get('test', 0):.0%} of its source sentences"
