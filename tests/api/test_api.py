@@ -127,12 +127,17 @@ def test_what_is_no_text_is_named(model):
             imdbattn.UserError, match=rf"text {row} \(counted from 0\) is {item} instead"
         ):
             model.predict(texts)
+    for texts in ({"text": TEXTS}, pd.DataFrame({"text": TEXTS})):  # whose items are names
+        with pytest.raises(imdbattn.UserError, match="give a text, or texts in a list"):
+            model.predict(texts)
 
 
 def test_an_encoder_decoder_generates_sequences(writer, settings):
     texts = ["ABC", "ZDKA"]
-    expected, _ = label_texts(settings(f"run={writer.folder}", "beams=3", config="predict"), texts)
-    found = writer.predict(texts, beams=3)
+    options = {"beams": 3, "length_penalty": 0.0}
+    words = [f"{name}={value}" for name, value in options.items()]
+    expected, _ = label_texts(settings(f"run={writer.folder}", *words, config="predict"), texts)
+    found = writer.predict(texts, **options)
     assert found.labels.tolist() == [one.output for one in expected]
     assert found.probabilities[:, 0].tolist() == [one.probability for one in expected]
     explanation = writer.explain("ABC")
@@ -223,3 +228,5 @@ def test_training_runs_inside_a_program_that_uses_hydra_and_outside_the_main_thr
         thread.join()
         assert GlobalHydra.instance().hydra is own
     assert runs[0].metrics.epochs == 1
+    with pytest.raises(imdbattn.UserError, match="give resume= or folder=, not both"):
+        imdbattn.train(f"resume={tmp_path}/run", folder=tmp_path / "other")

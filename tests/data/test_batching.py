@@ -70,6 +70,9 @@ def test_composition_order_and_random_numbers_of_the_batches_are_random():
         {frozenset(index.tolist()) for _, index in batches if len(index) > 1} for batches in epochs
     ]
     assert all(len(one & other) < len(one) / 20 for one, other in itertools.pairwise(together))
+    sampler, _ = plan(lengths)
+    sampler.pool = 1  # lengths in a random order need more batches than were announced
+    assert len(list(sampler)) == len(sampler)
     seeds = [seed for batches in epochs for seed, _ in batches]
     assert len(set(seeds)) == len(seeds)
     few = np.repeat([20, 40, 80], 300)
@@ -232,7 +235,7 @@ def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
 
     monkeypatch.setattr(ReviewClassifier, "training_loss", training_loss)
     words = [*small, "model=mean", "data.max_tokens=9", "data.batch_tokens=60", "logger=csv"]
-    words += ["data.curriculum=[2,4]", "trainer.max_epochs=4", "data.word_dropout=0"]
+    words += ["data.curriculum=[2,4,20]", "trainer.max_epochs=4", "data.word_dropout=0"]
     cfg = settings(*words)
     fit(cfg, tmp_path)
     data = ReviewData(cfg, prepare_reviews(cfg.data))

@@ -102,6 +102,7 @@ REFUSED = {
     "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good"),
     "fewer.csv": ("text,probability_pos\na film,1\n", "no column 'probability_neg'; it has [^:]*$"),
     "sum.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,0.5,0.502\n", "row 1 "),
+    "below.csv": ("text,probability_neg,probability_pos\na,0.5,0.5\nb,-1,2\n", "row 1 "),
 }
 
 

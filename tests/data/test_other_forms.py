@@ -170,6 +170,9 @@ def test_files_that_are_not_aligned_are_refused(settings, tmp_path):
         file.write("one more\n")
     with pytest.raises(UserError, match=r"train\.fr has more lines than"):
         pairs_at(settings, folder)
+    (folder / "train.fr").write_text("un\n\n" + 58 * "trois\n")
+    with pytest.raises(UserError, match=r"row 1 .* has an empty target"):
+        pairs_at(settings, folder)
     folder = write_sides(tmp_path / "b", test_2016_flickr=5)
     with pytest.raises(UserError, match=r"test_2016_flickr\.en is not named as a split"):
         pairs_at(settings, folder)

@@ -113,6 +113,8 @@ def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
     first = prepare_reviews(cfg.data).folder
     assert has_current_results(tmp_path / "run", cfg)
     assert prepare_reviews(cfg.data).folder == first
+    other = settings(*small, "model=mean", *chinese, "+data.tokenizer.longest=3")
+    assert prepare_reviews(other.data).folder != first
     file = package / "zhcut.py"
     file.write_text(file.read_text("utf-8").replace("(text, longest", "(text, most"), "utf-8")
     del sys.modules["zhcut"]
@@ -126,12 +128,6 @@ def test_words_have_the_places_where_they_occur(package):
     words = tokenizer.words(text)
     assert [text[word.start : word.end] for word in words] == ["Good", "电影", "电影", "ab"]
     assert [word.id for word in words] == [2, 3, 3, UNK] == tokenizer.encode([text]).ids.tolist()
-
-
-def test_jieba_is_such_a_callable():
-    pytest.importorskip("jieba")
-    tokenizer = CustomTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
-    assert tokenizer.encode(["我喜欢电影"]).ids.tolist() == [UNK, 2, 3]
 
 
 def test_characters_are_symbols_and_are_joined_again(composed):

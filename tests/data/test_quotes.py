@@ -164,6 +164,7 @@ REFUSED = {  # the name of a file, its content, and the first line that is wrong
     ),
     "quotes of two kinds": ("r.tsv", lines_of("\t", ('"so"', "pos"), SINGLE), "line 17: "),
     "escaped and doubled": ("r.csv", 'text,label\n"a, ""b""",pos\n"a \\"b\\"",neg\n', "line 3: "),
+    "backslashes doubled or not": ("r.csv", 'text,label\n"\\" a\\\\b c\\d",neg\n', "line 2: "),
     "UTF-16 without a mark": ("r.csv", "text,label\na,b\n".encode("utf-16-le"), "line 1: "),
     "Latin-1": ("r.csv", "text,label\nx,b\nfine,é\n".encode("latin1"), "line 3: "),
 }

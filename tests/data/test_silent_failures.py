@@ -40,34 +40,24 @@ def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
     assert "0.0% of the words are known, the others are read as <unk>" in caplog.text
 
 
-def test_texts_that_occur_several_times_in_a_split_are_reported(
+def test_texts_that_occur_several_times_or_are_omitted_are_reported_by_every_run(
     data_settings, small, tmp_path, caplog
 ):
+    more = {"train": ["test film number 3,1", "test film number 4,0"]}
+    more["test"] = [f"test film number {n},{n % 2}" for n in (3, 3, 8)]
     for split in ("train", "validation", "test"):
-        rows = [f"{split} film number {n},{n % 2}" for n in range(20)]
-        rows += [f"{split} film number {n},{n % 2}" for n in (3, 3, 8)] if split == "test" else []
-        (tmp_path / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    words = [*small, f"data.path={tmp_path}", "data.min_known=0"]
-    with caplog.at_level(logging.INFO):
-        corpus = prepare_reviews(data_settings(*words))
-    assert "2 texts occur several times in test (5 reviews)" in caplog.text
-    repeated = corpus.facts["repeated_texts"]
-    assert repeated["validation"] == {"texts": 0, "reviews": 0}
-    assert repeated["test"] == {"texts": 2, "reviews": 5}
-
-
-def test_omitted_training_texts_are_reported_by_every_run(data_settings, small, tmp_path, caplog):
-    for split in ("train", "validation", "test"):
-        rows = [f"{split} film number {n},{n % 2}" for n in range(20)]
-        rows += ["test film number 3,1", "test film number 4,0"] if split == "train" else []
+        rows = [f"{split} film number {n},{n % 2}" for n in range(20)] + more.get(split, [])
         (tmp_path / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     words = [*small, f"data.path={tmp_path}", "data.min_known=0"]
     for _ in range(2):  # the second time the texts come from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            corpus = prepare_reviews(data_settings(*words))
+            facts = prepare_reviews(data_settings(*words)).facts
+        assert "2 texts occur several times in test (5 reviews)" in caplog.text
+        assert facts["repeated_texts"]["validation"] == {"texts": 0, "reviews": 0}
+        assert facts["repeated_texts"]["test"] == {"texts": 2, "reviews": 5}
         assert "omitted 2 training reviews whose text is also in another split" in caplog.text
-        assert corpus.facts["dropped"] == 2
+        assert facts["dropped"] == 2
 
 
 def test_pairs_whose_target_has_no_spaces_are_refused(settings, tmp_path):

@@ -214,6 +214,7 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
 MISTAKES = {  # bytes, and what the message says
     "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
+    "too many numbers": (GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
     "nan": (GOOD + b"x 1 2 nan 4\n", "word 7, 'x', has a number that is not finite"),
     "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "word 7, 'x', has a number that is not finite"),
     "a word twice": (GOOD + b"word2 4 3 2 1\n", "word 7, 'word2', is word 3, too"),

@@ -53,19 +53,28 @@ def processes_in(folder: str) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("side_by_side", [1, 2])
+@pytest.mark.parametrize(
+    ("side_by_side", "number"),
+    [(1, signal.SIGKILL), (2, signal.SIGKILL), (1, signal.SIGTERM)],
+)
 def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(
-    jobs, shell, tmp_path, side_by_side
+    jobs, shell, tmp_path, side_by_side, number
 ):
-    """The sweep is the process whose forks its jobs are."""
+    """The sweep is the process whose forks its jobs are. After SIGTERM, as from a cluster, they
+    save their state.
+    """
     folder = tmp_path / "sweep"
     jobs = [*jobs, *LONG, f"hydra.launcher.n_jobs={side_by_side}"]
     words = ["-m", *jobs, "seed=1,2", f"hydra.sweep.dir={folder}"]
-    with started_command("train", *words, cwd=tmp_path, stdout=subprocess.PIPE) as run:
+    with started_command("train", *words, cwd=tmp_path, **PIPE) as run:
         wait_for(lambda: len(list(folder.glob(f"mean-s{side_by_side}*/checkpoints/last.ckpt"))))
-        run.send_signal(signal.SIGKILL)
+        run.send_signal(number)
+        output, _ = run.communicate(timeout=60)
         wait_for(lambda: not processes_about(folder), 20)
-    before = statuses(folder)
+    assert run.returncode != 0
+    assert ("stopped with its sweep" in output) == (number == signal.SIGTERM)
+    assert (statuses(folder) == {"mean-s1": "stopped"}) == (number == signal.SIGTERM)
+    before = [name for name, status in statuses(folder).items() if status == "done"]
     assert len(before) < 2, "it was not killed in the middle"
 
     done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path, real=True)
@@ -171,24 +180,6 @@ def test_forks_do_not_share_random_numbers(tmp_path):
         process.join()
     drawn = "".join((tmp_path / name / fork.CONSOLE).read_text() for name in ("one", "two"))
     assert len(set(drawn.split())) == 4, drawn
-
-
-@pytest.mark.slow
-def test_a_stopped_sweep_lets_its_jobs_save_and_can_be_resumed(jobs, shell, tmp_path):
-    """SIGTERM, as from a cluster; the second sweep trains the rest of the epochs only."""
-    folder = tmp_path / "sweep"
-    words = ["-m", f"hydra.sweep.dir={folder}", *jobs, *LONG]
-    with started_command("train", *words, cwd=tmp_path, **PIPE) as run:
-        wait_for(lambda: list(folder.glob("*/metrics.csv")))
-        run.terminate()
-        output, _ = run.communicate(timeout=60)
-    assert run.returncode != 0
-    assert "stopped with its sweep" in output
-    assert list(statuses(folder).values()) == ["stopped"]
-    before = len((next(folder.glob("*/metrics.csv"))).read_text().splitlines())
-    done = shell("train", *words, f"resume={folder}", cwd=tmp_path, real=True)
-    assert done.returncode == 0, done.stderr
-    assert len((next(folder.glob("*/metrics.csv"))).read_text().splitlines()) > before
 
 
 def test_two_sweeps_never_share_a_folder_and_each_looks_for_wandb_once(monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from scipy.special import expit
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_of_statsmodels
+from statsmodels.stats.proportion import proportion_confint
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from imdbattn.report import statistics
@@ -125,6 +126,17 @@ def test_the_interval_of_one_seed_is_that_of_clopper_and_pearson():
     _, interval, _ = statistics.share_of(errors(200, range(17)))
     theirs = stats.binomtest(183, 200).proportion_ci(0.95, "exact")
     assert interval == pytest.approx((theirs.low, theirs.high), abs=0.001)
+
+
+def test_the_interval_of_several_seeds_is_that_of_korn_and_graubard():
+    """Of two seeds with 95 and 80 %, the degrees of freedom are few."""
+    right_NS = errors(200, range(10), range(40))
+    parts = [statistics.over_reviews(right_NS.mean(1)), statistics.over_seeds(right_NS)]
+    variance, freedom = statistics.added(parts)
+    narrow, wide = stats.t.ppf(0.975, (199, freedom))
+    effective = 0.875 * 0.125 / variance * (narrow / wide) ** 2
+    theirs = proportion_confint(0.875 * effective, effective, method="beta")
+    assert statistics.share_of(right_NS).interval == pytest.approx(theirs)
 
 
 @given(

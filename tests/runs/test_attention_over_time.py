@@ -35,6 +35,9 @@ def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small
     for row in rows:
         weights = predictor.explain(texts[row]).attention
         right = answers["label"][row] == answers["predicted"][row]
+        if weights.cls:
+            from_cls = weights.layers[1][0, 0].tolist()
+            assert weights.received()["layer 1, <cls>"].tolist() == from_cls
         for name, nats in weights.entropies().items():
             key = name.replace("layer ", "layer").replace(", head ", "_head")
             for number, label in enumerate(run.metrics["labels"], 1):

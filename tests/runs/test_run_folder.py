@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs import environment
 from imdbattn.runs.evaluate import evaluate_run
@@ -36,6 +37,11 @@ def test_a_run_leaves_all_its_files_and_nothing_else(pictured):
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert not list(folder.rglob("*.tmp*"))
+
+
+def test_a_line_that_a_run_is_writing_is_not_read(tmp_path):
+    (tmp_path / "metrics.csv").write_text("epoch,val/accuracy\n0,0.75\n1,0.8")
+    assert Run(tmp_path).curves == {"val/accuracy": {1: 0.75}}
 
 
 @pytest.mark.parametrize(("split", "prefix"), [("test", "test"), ("validation", "val")])
@@ -71,7 +77,7 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
 
 
 def test_an_overwritten_run_leaves_no_results_of_the_old_model(pictured, settings, small, tmp_path):
-    words = [*small, "trainer.max_epochs=1"]
+    words = [*small, "trainer.max_epochs=1", "test=false"]
     shutil.copytree(pictured[0], tmp_path / "run")
     evaluate_run(
         settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate")

@@ -1,6 +1,7 @@
 """Runs of the encoder-decoder have full folders, exact scores, and resume bit for bit."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,6 +143,12 @@ def test_bleu_is_that_of_a_worked_example():
     )
     outputs = replace(found, texts=["the <unk> was here", "it"])  # a second reference
     assert outputs.columns()["right"].tolist() == [True, False]
+
+
+def test_other_pairs_are_scored_completely_whatever_the_limit_of_training(run_of, scored, tmp_path):
+    (tmp_path / "other.tsv").write_text("".join(f"{n}\t{n}\n" for n in range(400)))
+    run = shutil.copytree(run_of("translation")[0], tmp_path / "run")
+    assert scored(run, f"data.path={tmp_path}/other.tsv")["count"] == 400
 
 
 @pytest.mark.parametrize("kind", slow_except(["translation"], KINDS))

@@ -134,12 +134,13 @@ def test_a_package_that_a_run_folder_names_is_imported_only_with_trust(
 
 def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
-    text = (run / "config.yaml").read_text()
+    text = (run / "config.yaml").read_text().replace("trust: null", "trust: [os]")
     (run / "config.yaml").write_text(text.replace("choose_by: accuracy", "choose_by: os.system"))
     with pytest.raises(UserError, match=r"choose_by=os\.system is not trusted: add trust=os"):
         resumed_settings(composed(), [], run)
     own = ["choose_by=os.system"]  # typed in this call
-    assert resumed_settings(composed(*own), own, run)["choose_by"] == "os.system"
+    resumed = resumed_settings(composed(*own), own, run)
+    assert (resumed["choose_by"], resumed["trust"]) == ("os.system", None)
 
 
 @pytest.mark.slow

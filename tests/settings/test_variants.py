@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from imdbattn.settings.keys import flat, settings_digest, variant_digest, within
+from imdbattn.settings.keys import flat, named_overrides, settings_digest, variant_digest, within
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
@@ -103,6 +103,12 @@ def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
         variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
     }
     assert changed == {variant_digest(settings)}
+
+
+def test_the_precision_of_a_trainer_names_a_variant_and_its_hardware_does_not(composed):
+    for trainer, named in (("gpu", ["trainer.precision=bf16-mixed"]), ("cpu", [])):
+        words = ["seed=2", f"trainer={trainer}"]
+        assert named_overrides(words, composed(*words)) == named
 
 
 def test_the_seed_and_what_changes_no_number_give_a_job_no_other_folder(composed):

@@ -130,6 +130,11 @@ def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings,
     assert all(one in changes for one in ({}, {"max_tokens": 3}, {"precision": "bf16-mixed"}))
     assert not any("cache_dir" in one for one in changes)
     assert written[changes.index({})]["accuracy"] == metrics["test_accuracy"]
+    own = shutil.copytree(folder, tmp_path / "own")
+    config = (own / "config.yaml").read_text()
+    (own / "config.yaml").write_text(config.replace("precision: 32-true", "precision: bf16-mixed"))
+    half = evaluate_run(settings(f"run={own}", "trainer=cpu", config="evaluate"))
+    assert half["loss"] == written[changes.index({"precision": "bf16-mixed"})]["loss"]
 
 
 def test_evaluate_gives_the_accuracy_that_training_gave(trained, settings):
@@ -174,11 +179,12 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
     assert found[0] == found[1]
 
 
-def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path):
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path, split):
     """Comparisons would take them for those of the whole split."""
-    part = "trainer.limit_test_batches=1", "data.eval_batch_tokens=64"
+    part = f"trainer.limit_{split}_batches=1", "data.eval_batch_tokens=64"
     metrics = fit(settings(*small, "model=mean", "trainer.max_epochs=1", *part), tmp_path)
-    assert metrics["test_count"] < 20
+    assert split == "val" or metrics["test_count"] < 20
     assert (tmp_path / "debug.json").exists()
     assert not (tmp_path / "metrics.json").exists()
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
+from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.module import ReviewClassifier
@@ -59,6 +61,18 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
     holds()
 
 
+def test_a_masked_word_is_predicted_from_its_own_place_after_cls(settings):
+    """Without layers, it is predicted from the mask alone, not from <cls> before it."""
+    pooling = "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling"
+    model, batch = guesser(settings, pooling, "model.net.layers=0"), batch_of([[2, 4, 6]])
+    masked = torch.tensor([[True, False, False]])
+    before, _ = model(batch, masked, torch.tensor([0]))
+    with torch.no_grad():
+        model.encoder.pooling.cls_D += 1
+    after, _ = model(batch, masked, torch.tensor([0]))
+    torch.testing.assert_close(before, after, atol=0, rtol=0)
+
+
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4, unique=True), st.integers(1, 40))
 def test_the_masks_of_a_review_in_evaluation_depend_only_on_the_review(rows, length):
     """Whatever batch it is in, at whatever padding: the loss is the same at each evaluation."""
@@ -90,6 +104,7 @@ def test_only_validation_is_scored(pretrained):
 def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = saved(folder, "best")["state_dict"]
+    assert weights["net.guessed_G"].min() >= FIRST_WORD  # <unk> is no word to predict
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     corpus = prepare_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
@@ -101,6 +116,10 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     fresh = ReviewClassifier.new(settings(*small, "model=pretrained", "init=null"), corpus)
     random = fresh.net.state_dict()
     assert any(not torch.equal(own[name], random[name]) for name in shared)
+    positions = "model.net.positions._target_=imdbattn.nn.ladder.SinusoidalPositions"
+    other = settings(*small, "model=pretrained", f"init={folder}", positions)
+    with pytest.raises(UserError, match=r"has model\.net\.positions\.\S*=.* the same encoder"):
+        from_initial(ReviewClassifier, other, corpus, None)
 
 
 def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings):

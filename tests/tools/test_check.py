@@ -425,6 +425,7 @@ def test_the_stub_has_all_parts_and_is_printed_without_torch(command):
         ([], "a file is missing"),
         (["nowhere.py"], "No such file or directory: 'nowhere.py'"),
         (["bad.py"], "bad.py is not Python ("),
+        (["other.py"], "has none of SelfAttention, masked_mean, "),
         (["other.py", "--name", "masked_mean=average"], "has no class or function average"),
         (["other.py", "--seconds", "0"], "argument --seconds: invalid positive value: '0'"),
         (
@@ -446,11 +447,6 @@ def test_wrong_input_ends_in_one_line(here, tmp_path, arguments, error):
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert error in done.stderr
-
-
-def test_a_file_without_any_part_is_wrong_input(tmp_path):
-    (file := tmp_path / "mine.py").write_text("x = 1\n")
-    assert "has none of SelfAttention, masked_mean, " in list(check(str(file), {}))[-1]["error"]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,10 @@ def test_removed_words_get_no_attention_and_the_others_keep_their_positions(chan
         assert len(found.keys) == len(found.words) + found.cls
 
 
+def test_words_beyond_max_tokens_are_counted(page, labels):
+    assert page.read(labels["mean"], "film " * 600).unread == 600 - 512
+
+
 def test_shuffled_words_change_only_models_that_know_positions(page, labels):
     for rung in ("mean", "learned_query", "base", "residual_cls"):
         plain, shuffled = page.read(labels[rung]), page.read(labels[rung], shuffle=3)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import imdbattn
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
+from imdbattn.report.finished_runs import read_run
 from imdbattn.tools.explore import onefile
 from tests.explorer import TEXT, opened, settle
 from tests.marks import slow
@@ -331,6 +332,8 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
     model = imdbattn.load(folder_of("residual_pe"))
     facts = model.page(tmp_path / "page.html", words=50)
     assert facts["models"][0]["words"] == 50
+    page = onefile.PageModel("", model.predictor, read_run(model.folder).metrics)
+    assert onefile.chosen_words([page], 50).min() >= FIRST_WORD  # <unk> is no word
     model.page(tmp_path / "page.html", words=50)  # replaces its own page
     model.export(tmp_path / "export")
     imdbattn.load(tmp_path / "export").page(tmp_path / "export.html")

@@ -164,6 +164,8 @@ def test_weights_are_randomized_from_the_output_downwards(settings):
     net = nets.net(settings, "residual_pe_cls", "model.net.layers=2")
     stages = randomized(net, 0)
     assert list(stages) == ["output", "pooling", "layer 2", "layer 1"]
+    again, weights = randomized(net, 0)["layer 1"].state_dict(), stages["layer 1"].state_dict()
+    assert all(again[name].equal(weights[name]) for name in weights)
     for number, other in enumerate(stages.values()):
         changed = {
             name.split(".")[0] + (f" {name.split('.')[1]}" if name.startswith("layers") else "")
@@ -239,7 +241,7 @@ def test_the_search_finds_what_exhaustion_finds_on_eight_words(settings, rung):
 def test_erasure_removes_the_share_of_the_words_rounded_up_but_not_all():
     assert [removed_words(share, 45) for share in (0.01, 0.06, 0.6, 0.9)] == [1, 3, 27, 41]
     assert [removed_words(0.9, words) for words in (0, 1, 2)] == [0, 0, 1]
-    assert removed_words(0.3, 50) == 15  # 0.3 * 50 is above 15 in floating point
+    assert removed_words(0.07, 100) == 7  # 0.07 * 100 is above 7 in floating point
 
 
 @pytest.mark.parametrize("number", [0, 1, 123_456, PAIRS - 1])
@@ -296,10 +298,12 @@ def test_few_reviews_and_undefined_values_do_not_show_a_difference():
 def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
     rows = ["Sentiment\tText\tbatch_id", "Negative\tA bad film.\t1", "Positive\tA good film.\t1"]
     rows += ["Positive\tTrained on.\t2", "Negative\tNot trained on.\t2"]
+    rows += ["Positive\tHeld out.\t3", "Negative\tBoth of them.\t3"]
     (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
-    pairs = read_edited_pairs(tmp_path, ["neg", "pos"], ["A <br />good film"])
+    held_out = ["A <br />good film", "held out", "both of them"]
+    pairs = read_edited_pairs(tmp_path, ["neg", "pos"], held_out)
     assert pairs == [("A good film.", 1, "A bad film.", 0)]
-    with pytest.raises(UserError, match="none of 2 originals is in this split"):
+    with pytest.raises(UserError, match="none of 3 originals is in this split"):
         read_edited_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
     with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
         read_edited_pairs(tmp_path, ["bad", "good"], ["A good film."])

@@ -52,6 +52,10 @@ def test_its_numbers_are_means_of_the_tables(measured):
         assert found[column, "gradient"]["mean"] == pytest.approx(values.mean())
         low, high = found[column, "gradient"]["interval"]
         assert low < values.mean() < high
+    claims = numbers({"numbers": summary(measured)["claims"]}, "residual")
+    for column, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
+        gain = found[column, "gradient"]["mean"] - found[column, "random"]["mean"]
+        assert claims[column, "gradient"]["mean"] == pytest.approx(sign * gain)
     rows = [table["row"].to_pylist() for table in tables]
     assert rows[0] == rows[1]
     texts = pq.read_table(next(measured.parent.glob("0-*")) / "predictions.parquet").to_pydict()
@@ -76,6 +80,9 @@ def test_an_interrupted_command_keeps_what_it_has_measured(measured, shell, tmp_
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
     assert all(file.stat().st_mtime_ns == time for file, time in files.items())
     assert summary(out) == summary(measured)
+    other = shell("faithfulness", f"runs={runs}", f"out={out}", "shares=[0.3]", *SMALL)
+    assert other.returncode == 0, other.stderr
+    assert all(len(shares) == 1 for shares in summary(out)["rungs"][0]["by_share"].values())
 
 
 def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from imdbattn.folders.run import Run
 from imdbattn.report.finished_runs import find_runs
 from imdbattn.settings.keys import defaults
+from imdbattn.settings.schema import validate_as
 from tests.processes import processes_about, started_command, wait_for
 
 pytest.importorskip("optuna")
@@ -73,12 +74,16 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp
     """With one job at a time, its trials are those of a search that was not killed."""
     folder, more = tmp_path / "search", ["n_trials=5", "pruner=none"]
     command = [*words, *more, f"n_jobs={n_jobs}"]
-    for trials in (1, 3):
-        with started_command("search", *command, cwd=tmp_path, stdout=subprocess.PIPE) as run:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    for trials, number in ((1, signal.SIGKILL), (3, signal.SIGTERM)):
+        with started_command("search", *command, cwd=tmp_path, **pipes) as run:
             wait_for(lambda trials=trials: has_trained(folder, trials))
-            run.send_signal(signal.SIGKILL)
+            run.send_signal(number)
+            output, _ = run.communicate(timeout=60)
             wait_for(lambda: not processes_about(folder), 20)
         command = ["resume=search"]
+    assert run.returncode == 128 + signal.SIGTERM
+    assert "python -m imdbattn.search resume=search" in output
     assert not (folder / "search.json").exists()
     kept = {file: file.stat().st_mtime_ns for file in folder.glob("trial-*/metrics.json")}
     done = shell("search", "resume=search", cwd=tmp_path)
@@ -93,23 +98,6 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp
     # It can be continued
     assert shell("search", "resume=search", "n_trials=6", cwd=tmp_path).returncode == 0
     assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 6}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_stopped_search_lets_its_trials_save_and_can_be_resumed(words, shell, tmp_path):
-    folder = tmp_path / "search"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    more = ["n_trials=3", "n_jobs=2", "pruner=none"]
-    with started_command("search", *words, *more, cwd=tmp_path, **pipes) as run:
-        wait_for(lambda: has_trained(folder, 2))
-        run.terminate()
-        output, _ = run.communicate(timeout=60)
-    assert run.returncode == 128 + signal.SIGTERM
-    assert "python -m imdbattn.search resume=search" in output
-    assert not processes_about(folder)
-    assert shell("search", "resume=search", cwd=tmp_path).returncode == 0
-    assert epochs_of(folder) == {f"trial-{n:03}": [*range(1, EPOCHS + 1)] for n in range(3)}
 
 
 @pytest.mark.slow
@@ -154,12 +142,27 @@ def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
     assert "optim._target_=mypkg.Evil is not trusted: add trust=mypkg" in done.stderr
 
 
+def test_the_seed_of_a_search_decides_its_trials(tmp_path):
+    from imdbattn.tools.search.trials import SearchSettings, Trials, check_space, optuna
+
+    def first(seed: int) -> dict:
+        own = {"space": {"optim.lr": {"low": 1e-4, "high": 0.1, "log": True}}, "seed": seed}
+        options = validate_as(SearchSettings, defaults("search") | own)
+        space, shared = check_space(options, tmp_path)
+        return Trials(optuna.create_study(), options, space, shared, tmp_path).ask().params
+
+    assert first(1) == first(1) != first(2)
+
+
 def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, shell, tmp_path):
-    done = shell("search", *words, "n_trials=2", "trainer.max_epochs=1", cwd=tmp_path)
+    more = ["n_trials=3", "trainer.max_epochs=1", "startup_trials=1", "warmup_epochs=0"]
+    done = shell("search", *words, *more, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = [Run(folder) for folder in sorted((tmp_path / "search").glob("trial-*"))]
     assert not any("test_accuracy" in run.metrics for run in runs)
-    best = max(trials_of(tmp_path / "search"), key=lambda trial: trial["values"][0])
+    trials = trials_of(tmp_path / "search")
+    assert {trial["state"] for trial in trials} == {"finished"}, "pruned after its last epoch"
+    best = max(trials, key=lambda trial: trial["values"][0])
     accuracies = [run.metrics["val_accuracy"] for run in runs]
     assert best["values"] == [accuracies[best["number"]]] == [max(accuracies)]
     assert f"optim.lr={best['settings']['optim.lr']:.4g}" in done.stdout.splitlines()[-1]

@@ -91,7 +91,7 @@ def ranks(scores_BT: Tensor, batch: Batch) -> Tensor:
 def removed_words(share: float, words: int) -> int:
     """Returns the share of the words, rounded up, but not all of them.
 
-    0.3 of 50 words is 15, whatever the rounding.
+    0.07 of 100 words is 7, whatever the rounding.
     """
     return min(math.ceil(share * words - 1e-9), words - 1) if words else 0
 
