@@ -9,9 +9,7 @@ FILES = [file for file in sorted((ROOT / "tests").rglob("*.py")) if "solutions" 
 LIBRARIES = ("hydra", "lightning", "omegaconf", "torch", "wandb", "datasets", "importlib")
 # the only way to record the operations of torch without a GPU
 ALLOWED = {
-    "tests/data/test_word_vectors.py": {
-        "ssl._create_default_https_context"
-    },  # which torchtext sets
+    "tests/data/test_word_vectors.py": {"ssl._create_default_https_context"},  # torchtext sets it
     "tests/recording.py": {
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.ops.aten._local_scalar_dense",

@@ -77,13 +77,7 @@ def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings,
 def test_a_debug_run_is_not_a_result(trained, shell, small, tmp_path):
     old = shutil.copytree(trained("mean")[0], tmp_path / "runs" / "old")
     (tmp_path / "runs" / "latest").symlink_to("old")
-    words = [
-        *small,
-        "model=mean",
-        "debug=fast",
-        "trainer.max_epochs=2",
-        "hydra.run.dir=runs/new",
-    ]
+    words = [*small, "model=mean", "debug=fast", "trainer.max_epochs=2", "hydra.run.dir=runs/new"]
     done = shell("train", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "accuracy" not in done.stdout

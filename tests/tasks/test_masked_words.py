@@ -62,7 +62,6 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
 
 
 def test_a_masked_word_is_predicted_from_its_own_place_after_cls(settings):
-    """Without layers, it is predicted from the mask alone, not from <cls> before it."""
     pooling = "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling"
     model, batch = guesser(settings, pooling, "model.net.layers=0"), batch_of([[2, 4, 6]])
     masked = torch.tensor([[True, False, False]])
