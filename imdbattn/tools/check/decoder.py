@@ -212,7 +212,9 @@ def prediction(part: Part) -> None:
         if not hasattr(net, "get_next_token"):
             raise NotChecked("The model has no get_next_token: the prediction was not compared.")
         given = inputs(part, *LENGTHS, seed=seed)
-        _, _, (outputs, *states) = recurrent_calls(part, net, given)[0]  # the encoder's
+        (module, _, (outputs, *states)), *others = recurrent_calls(part, net, given)
+        if getattr(module, "bidirectional", False):  # the encoder; the decoder starts with a state
+            states = next(before[1:] for other, before, _ in others if other is not module)
         y, state = call(part, net, *given), states[0] if len(states) == 1 else tuple(states)
         if outputs.shape[:2] != given[0].shape:
             outputs = outputs.transpose(0, 1)

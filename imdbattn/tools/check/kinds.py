@@ -331,15 +331,13 @@ class LayerKind(FormulaKind):
         children = list(net.modules())[1:]
         inner = [(child, way) for child in children for way in attending(child)]
         if inner:
-            is_inside = {one for child, _ in inner for one in child.modules()}
-            outer = [child for child, _ in inner]
-            left = [one for one in children if one not in is_inside]
             found = [
                 Binding(partial(layer_names, way, norm=norm, g=g))
-                for _, way in inner
-                for norm in norms([net, *left])
-                for g in linears_for_g(net, outer)
+                for child, way in inner
+                for norm in norms(one for one in net.modules() if one not in {*child.modules()})
+                for g in linears_for_g(net, [child])
             ]
+            left = set(children).difference(*(child.modules() for child, _ in inner))
             extra = [p for one in left for p in one.parameters(recurse=False)]
             return found, bool(found) and len(extra) <= 4
         return self.computed_inside(net)

@@ -226,10 +226,10 @@ def complete(names: dict[str, Any]) -> None:
 
 
 def hidden_size(module: nn.Module) -> int:
-    """That of the module's first recurrent layer."""
+    """The width of the results of the module's first recurrent layer."""
     for child in module.modules():
         if isinstance(child, nn.RNNBase | nn.RNNCellBase):
-            return child.hidden_size
+            return child.hidden_size * (1 + getattr(child, "bidirectional", False))
     raise NotChecked("It was not checked: the module has no recurrent layer.")
 
 
@@ -257,3 +257,5 @@ class Settings:
         if name.startswith("_") or key is None:
             raise AttributeError(f"it is not known what {name} is")
         return evaluate(self._wanted[key], self._names)
+
+    __getitem__ = __getattr__

@@ -10,7 +10,7 @@ from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part
 from imdbattn.tools.check.report import Message, Result, result_of
 from imdbattn.tools.check.running import finding_of, run
-from imdbattn.tools.check.settling import notes, settle
+from imdbattn.tools.check.settling import has_shape, notes, settle
 from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
 
 
@@ -61,10 +61,13 @@ def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
     for number, part in enumerate(parts):
         yield {"doing": [part.name, checks[part.name][0]]}
         part = parts[number] = settle(part)
-        checks[part.name] = names_of_checks(part)
+        helped = part_helped(part, parts, own)
+        checks[part.name] = [] if helped else names_of_checks(part)
         yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
-        for note in notes(part):
+        for note in [HELPER.format(helped, part.entry.signature)] if helped else notes(part):
             yield {"result": result_of(part.name, "sheet", None, None, note)}
+        if helped:
+            continue
         uses_wrong, is_wrong = uses(part.make, wrong, own), False
         for message in run(part.kind.rules(), part):
             if message.get("result", {}).get("held") is False:
@@ -72,6 +75,19 @@ def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
                 message = {"result": blocked(message["result"])} if uses_wrong else message
             yield message
         wrong += [part.make] if is_wrong else []
+
+
+HELPER = "It was not checked: {} uses it, and not as {}."
+
+
+def part_helped(part: Part, parts: list[Part], own: Own) -> str:
+    """Returns the name of a part that has the right shape and uses this one, which is named like a
+    part and has not; "" if there is none.
+    """
+    if not part.entry.any_name or has_shape(part):
+        return ""
+    users = (one for one in parts if one is not part and uses(one.make, [part.make], own))
+    return next((one.name for one in users if has_shape(settle(one))), "")
 
 
 def names_of_checks(part: Part) -> list[str]:

@@ -86,10 +86,15 @@ def rank_of(rule: Callable[[Part], object], part: Part) -> int:
     return 3
 
 
+def has_shape(part: Part) -> bool:
+    """Returns whether the first rule, that of the shape, holds or does not apply."""
+    return rank_of(part.kind.rules()[0].test, part) in (3, 1)
+
+
 def notes(part: Part) -> Iterator[str]:
     """Yields what was found out about the part, if it could have been otherwise."""
     entry = part.entry
-    if part.way.says:
+    if part.way.says and (part.is_masked or not part.way.masks):
         yield f"Found: {part.way.says}."
     if entry.masked and any(way.masks for way in entry.ways) and not part.is_masked:
         yield "It is given no mask and no lengths: padding was not checked."

@@ -6,6 +6,7 @@ Shape suffixes: M outputs, D inputs of a matrix.
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +63,8 @@ def stored(
         own = [] if id(module) in omitted else list(module.parameters(recurse=False))
         biases = [p.detach() for p in own if p.ndim == 1 and p.requires_grad]
         matrices = [p.detach() for p in own if p.ndim == 2]
-        is_own = not type(module).__module__.startswith("torch.")
+        lists = nn.ParameterList | nn.ParameterDict
+        is_own = not type(module).__module__.startswith("torch.") or isinstance(module, lists)
         if len(biases) > len(matrices) or (is_own and not own_biases):  # they include LayerNorm's
             biases = []
         for matrix in matrices:
@@ -77,7 +79,8 @@ def stored(
 def readings(net: nn.Module) -> Iterator[list[Linear]]:
     """Yields lists of a module's matrices: those of all projections cut, those of heads joined."""
     seen: list[object] = []
-    for is_transposed, cut in itertools.product((True, False), (thirds, heads_in_turn)):
+    cuts = (thirds, heads_in_turn, partial(heads_in_turn, by_role=True))
+    for is_transposed, cut in itertools.product((True, False), cuts):
         pieces = cut(stored(net, is_transposed))
         numbers = [(one.weight_MD.tolist(), one.bias_M.tolist()) for one in pieces]
         if numbers not in seen:
@@ -94,12 +97,16 @@ def thirds(plain: list[Linear]) -> list[Linear]:
     return pieces
 
 
-def heads_in_turn(plain: list[Linear]) -> list[Linear]:
-    """Each of several heads has three projections."""
+def heads_in_turn(plain: list[Linear], by_role: bool = False) -> list[Linear]:
+    """Joins the matrices of heads, which are the three of each head in turn; by_role: those of all
+    heads to queries, then those to keys, then those to values.
+    """
     of_heads = [one for one in plain if one.inputs == WIDTH == HEADS * one.outputs]
-    if len(of_heads) <= 3 or len(of_heads) % 3:
+    count, rest = divmod(len(of_heads), 3)
+    if count < 2 or rest:
         return plain
-    three = [joined(of_heads[place::3]) for place in range(3)]
+    starts, step = (range(0, 3 * count, count), 1) if by_role else (range(3), 3)
+    three = [joined(of_heads[start::step][:count]) for start in starts]
     return three + [one for one in plain if one not in of_heads]
 
 
