@@ -561,6 +561,7 @@ def test_a_part_of_which_no_check_could_be_made_is_not_scored(graded, tmp_path):
     page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
     assert all("score" not in test for test in page["tests"])
     assert "Not scored: no check of this part could be made." in page["tests"][0]["output"]
+    assert 'put tests and training under if __name__ == "__main__"' in page["output"]
     assert (
         "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer."
         in " ".join(page["output"].split())
@@ -576,8 +577,9 @@ def test_required_parts(graded, tmp_path):
 
 def test_several_files_are_rows(graded, tmp_path):
     (tmp_path / "bad.py").write_text("def f(:\n")
-    done = graded("bad.py", "--points", "points.yaml")
-    mine, bad = csv.DictReader(io.StringIO(done.stdout))
+    (tmp_path / "absent.py").write_text("import absent_package\n")
+    done = graded("bad.py", "absent.py", "--points", "points.yaml")
+    mine, bad, absent = csv.DictReader(io.StringIO(done.stdout))
     assert [mine[key] for key in ("held", "of", "not_made", "points", "of_points")] == [
         "10",
         "13",
@@ -587,6 +589,8 @@ def test_several_files_are_rows(graded, tmp_path):
     ]
     assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")
     assert bad["error"].startswith("bad.py is not Python (")
+    error = "ModuleNotFoundError: No module named 'absent_package'"
+    assert absent["findings"] == f"file: raises ({error})"
     assert done.returncode == 2
 
 

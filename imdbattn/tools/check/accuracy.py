@@ -40,20 +40,8 @@ class FirstWord(nn.Module):
 # The first word and the label of each review, in batches of 5. Wrong formulas give other numbers
 # than the accuracy.
 TRAIN = [(2, 1), (4, 1), (1, 1), (1, 1), (3, 1), (3, 1), (3, 0), (3, 0), (1, 1), (1, 1)]
-TEST = [
-    (3, 0),
-    (3, 1),
-    (1, 0),
-    (3, 0),
-    (1, 1),
-    (2, 0),
-    (1, 1),
-    (1, 1),
-    (2, 0),
-    (3, 0),
-    (4, 0),
-    (3, 0),
-]
+TEST = [(3, 0), (3, 1), (1, 0), (3, 0), (1, 1), (2, 0)]
+TEST += [(1, 1), (1, 1), (2, 0), (3, 0), (4, 0), (3, 0)]
 
 
 def share(

@@ -247,8 +247,8 @@ class AttentionKind(FormulaKind):
         return found + wrong, is_known
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
-        """Returns the orders in which W_v and W_O give the result of one word; the first ones if
-        there is none.
+        """Returns the orders in which W_v and W_O give the result of one word; if there is none,
+        the first ones, or all if that result is NaN.
         """
         values = inputs(part, 1)[-2]
 
@@ -257,7 +257,7 @@ class AttentionKind(FormulaKind):
             return same(one.output(y) if one.output else y, results[1])
 
         fitting = [one for one in orders if gives(one)]
-        return fitting or orders[:6]
+        return fitting or orders[: 6 if bool(results[1].isfinite().all()) else None]
 
 
 class MultiHeadKind(AttentionKind):

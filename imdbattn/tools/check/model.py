@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.calling import inputs, module_calls, net_of, record, student
+from imdbattn.tools.check.calling import call, inputs, module_calls, net_of, record, student
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
@@ -158,6 +158,9 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
     if firsts and same(firsts[0], cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
+    y, z = (logits(part, [[4, 2, last]], **options) for last in (9, 8))
+    if same(y, z, EXACT):
+        raise mistake("last-word-not-used", y)
     if (places := read_positions(part, 5, **options)) not in ([0], []):
         raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
 
@@ -228,6 +231,14 @@ def added_positions(part: Part) -> None:
         raise mistake("positions-added-often", count=len(seen))
     if not seen:
         raise NotChecked("Positions were not checked: no module adds them.")
+
+    def rolled(module: nn.Module, given: object, y: object) -> Tensor | None:
+        return y.roll(1, -1) if module in named_so and isinstance(y, Tensor) else None
+
+    before = call(part, net, *given)
+    with nn.modules.module.register_module_forward_hook(rolled):
+        if same(call(part, net, *given), before, EXACT):
+            raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     pe_BTD = seen[0] if len(seen[0]) == 3 else seen[0].transpose(0, 1)
     of_reviews = same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD)
     if same(pe_BTD[:, :1].expand_as(pe_BTD), pe_BTD) and not of_reviews:

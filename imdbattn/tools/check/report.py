@@ -228,7 +228,10 @@ def as_csv(outcomes: list[Outcome]) -> str:
     writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
     for one in outcomes:
         points = [one.total, sum(one.points.values())] if one.points else ["", ""]
-        findings = "; ".join(f"{r['part']}: {r['finding']}" for r in one.of(False))
+        findings = "; ".join(
+            f"{r['part']}: {r['finding']}" + f" ({r['example']})" * (r["finding"] == "raises")
+            for r in one.of(False)
+        )
         writer.writerow(
             [one.file, sum(one.made), len(one.made), one.unmade, *points, findings, one.error]
         )

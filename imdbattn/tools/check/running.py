@@ -81,6 +81,6 @@ def finding_of(error: BaseException, part: str, file: str, signature: str = "") 
         return describe("wrong-signature", **values)
     where = [part, *lines][-1]
     fix = "Correct that line." if lines else "Correct the call that raises it."
-    if isinstance(error, SystemExit):
-        fix = 'Put code that ends Python under if __name__ == "__main__".'
+    if part == "file":  # at its import
+        fix = 'Correct that line, or put tests and training under if __name__ == "__main__".'
     return describe("raises", where=where, fix=fix, **values)

@@ -43,7 +43,7 @@ def settle(part: Part) -> Part:
 
 
 def first_named(parts: list[Part]) -> Part:
-    """Returns the first with the results of a known mistake, else one that cannot be compared."""
+    """Returns the first with the results of a known mistake, else one that can be compared."""
     ranks: list[int] = []
     seen: list[object] = []
     for one in parts:
@@ -52,7 +52,7 @@ def first_named(parts: list[Part]) -> Part:
         seen.append(results)
         if ranks[-1] == 2:
             break
-    return parts[ranks.index(max(ranks))]
+    return parts[ranks.index(min(ranks, key=(2, 0, 1, -1).index))]
 
 
 def in_all_ways(part: Part) -> list[Part]:
