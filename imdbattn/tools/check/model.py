@@ -232,7 +232,7 @@ def added_positions(part: Part) -> None:
     if not seen:
         raise NotChecked("Positions were not checked: no module adds them.")
 
-    def rolled(module: nn.Module, given: object, y: object) -> Tensor | None:
+    def rolled(module: nn.Module, given: object, y: object) -> Any:
         return y.roll(1, -1) if module in named_so and isinstance(y, Tensor) else None
 
     before = call(part, net, *given)

@@ -13,6 +13,8 @@ from imdbattn.tools.check.running import finding_of, run
 from imdbattn.tools.check.settling import has_shape, notes, settle
 from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
 
+HELPER = "It was not checked: {} uses it, and not as {}."
+
 
 def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
     """Messages: {"parts": names of their checks}, and those of running.run. sheet: its name; None
@@ -75,9 +77,6 @@ def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
                 message = {"result": blocked(message["result"])} if uses_wrong else message
             yield message
         wrong += [part.make] if is_wrong else []
-
-
-HELPER = "It was not checked: {} uses it, and not as {}."
 
 
 def part_helped(part: Part, parts: list[Part], own: Own) -> str:

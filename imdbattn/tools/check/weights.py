@@ -4,7 +4,7 @@ Shape suffixes: M outputs, D inputs of a matrix.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -79,7 +79,8 @@ def stored(
 def readings(net: nn.Module) -> Iterator[list[Linear]]:
     """Yields lists of a module's matrices: those of all projections cut, those of heads joined."""
     seen: list[object] = []
-    cuts = (thirds, heads_in_turn, partial(heads_in_turn, by_role=True))
+    by_role = partial(heads_in_turn, by_role=True)
+    cuts: tuple[Callable[..., list[Linear]], ...] = (thirds, heads_in_turn, by_role)
     for is_transposed, cut in itertools.product((True, False), cuts):
         pieces = cut(stored(net, is_transposed))
         numbers = [(one.weight_MD.tolist(), one.bias_M.tolist()) for one in pieces]
