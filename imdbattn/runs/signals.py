@@ -15,8 +15,9 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
-# sbatch and submitit send the last two.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+# sbatch and submitit send the last two, which Windows does not have.
+NAMES = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
+SIGNALS = [number for number in signal.Signals if number.name in NAMES]
 # Signals within these seconds are one: timeout, SLURM and Ctrl-C send theirs to a sweep and to each
 # of its jobs, and the sweep stops its jobs as well.
 ONE_SIGNAL = 1.0
@@ -110,10 +111,11 @@ class Signals:
 
     def stopped(self, number: int) -> Stopped:
         """Returns the exception; SIGUSR1 also requeues the SLURM job."""
-        if number == signal.SIGUSR1 and os.environ.get("SLURM_PROCID", "0") == "0":
+        name = signal.Signals(number).name
+        if name == "SIGUSR1" and os.environ.get("SLURM_PROCID", "0") == "0":
             requeue()
         text = self.describe()
-        self.raised = Stopped(number, f"{signal.Signals(number).name}: {text}" if text else "")
+        self.raised = Stopped(number, f"{name}: {text}" if text else "")
         return self.raised
 
 
