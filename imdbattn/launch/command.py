@@ -97,7 +97,7 @@ class CommandSignals(Signals):
 
 
 def in_sweep() -> bool:
-    """Returns whether this is a job of a multirun."""
+    """Returns whether this process runs jobs of a multirun, or is one."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 

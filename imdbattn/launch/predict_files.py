@@ -25,6 +25,7 @@ from imdbattn.data.user_files.tables import (
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded
+from imdbattn.runs.signals import Signals
 from imdbattn.settings.command_settings import PredictSettings
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ def write_prediction_table(
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.apply import predict_columns
-    from imdbattn.runs.signals import Signals
 
     out = expanded(str(options.out))
     chunks = predict_columns(predictor, texts.lines, options)

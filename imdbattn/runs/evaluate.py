@@ -10,7 +10,7 @@ from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_split, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
-from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, overlay
+from imdbattn.settings.keys import FINGERPRINT, NO_EFFECT, NestedDict, hexdigest, overlay, within
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.predictor import Predictor
@@ -33,7 +33,11 @@ def evaluate(
     """
     settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
     given = overlay({}, options.data.model_dump())
-    changed = {key: value for key, value in given.items() if value and key != "cache_dir"}
+    changed = {
+        key: value
+        for key, value in given.items()
+        if value and not within(f"data.{key}", *NO_EFFECT)
+    }
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
