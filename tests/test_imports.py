@@ -82,6 +82,12 @@ def test_a_room_imports_only_rooms_before_it():
     assert not wrong
 
 
+def test_the_core_imports_no_tool():
+    """The core ends with runs in the list, which the test above holds it to."""
+    core = ROOMS[: ROOMS.index("runs") + 1]
+    assert not [room for room in core if room.startswith("tools")]
+
+
 def test_every_import_of_the_package_resolves():
     wrong = []
     for module, tree in TREES.items():

@@ -1,4 +1,4 @@
-"""The tests use public names only."""
+"""The tests use public names only, and import helpers from helper files."""
 
 import ast
 from collections.abc import Iterator
@@ -54,3 +54,17 @@ def test_no_private_name_of_a_library_is_used():
         found = private_names(ast.parse(file.read_text()))
         wrong |= {name: found} if found - ALLOWED.get(name, set()) else {}
     assert not wrong
+
+
+def test_private_names_are_found():
+    code = "import torch\nfrom hydra._internal import a\nx = torch._C\nx._trainer = torch.nn.Linear"
+    assert private_names(ast.parse(code)) == {"hydra._internal.a", "torch._C", "x._trainer"}
+
+
+def test_no_file_of_tests_is_imported():
+    """Helpers stand in files of their own."""
+    for file in FILES:
+        wrong = [
+            path for path, _ in imported(ast.parse(file.read_text())) if ".test_" in f".{path}"
+        ]
+        assert not wrong, (file, wrong)

@@ -130,6 +130,12 @@ def test_words_have_the_places_where_they_occur(package):
     assert [word.id for word in words] == [2, 3, 3, UNK] == tokenizer.encode([text]).ids.tolist()
 
 
+def test_jieba_is_such_a_callable():
+    pytest.importorskip("jieba")
+    tokenizer = CustomTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
+    assert tokenizer.encode(["我喜欢电影"]).ids.tolist() == [UNK, 2, 3]
+
+
 def test_characters_are_symbols_and_are_joined_again(composed):
     assert Tokenizer("characters", ["很", "好"]).encode(["很 好 x"]).ids.tolist() == [2, 3, UNK]
     assert symbols_of("Ab 我很", True, "characters") == "a b ▁ 我 很"

@@ -101,12 +101,18 @@ def test_attention_without_a_mask_reads_all_keys(score, lead):
     torch.testing.assert_close(attention.attention_weights(q, k, v) @ v, expected)
 
 
+@pytest.mark.parametrize("inherited", [False, True])
 @pytest.mark.parametrize("method", ["compare", "forward"])
-def test_a_score_derived_from_a_product_uses_its_own_compare_method(method):
-    """The faster path knows only products: it would train another score than is drawn."""
+def test_a_score_derived_from_a_product_uses_its_own_compare_method(method, inherited):
+    """The faster path knows only products: it would train another score than is drawn.
+
+    inherited: the method is of another base class.
+    """
     torch.manual_seed(0)
     own = {method: lambda self, query, key: (query @ key.transpose(-2, -1)) ** 2}
     squared = type("Squared", (nn.ScaledDot,), own)
+    if inherited:
+        squared = type("Inherits", (type("Other", (), own), nn.ScaledDot), {})
     f, x_BTD = nn.SelfAttention(WIDTH, 2, score=squared), torch.randn(2, LENGTH, WIDTH)
     q, k, v = (
         part(x_BTD).unflatten(-1, (2, -1)).transpose(1, 2) for part in (f.query, f.key, f.value)
