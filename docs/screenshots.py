@@ -11,7 +11,7 @@ from playwright.sync_api import Page as Tab
 from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
-from imdbattn.tools.explore.settings import ExploreSettings
+from imdbattn.settings.command_settings import ExploreSettings
 from tests.explorer import Page, Server, chromium, settle
 from tests.processes import ROOT
 

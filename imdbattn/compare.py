@@ -13,7 +13,7 @@ from imdbattn.launch.hydra_config import typed_settings
 def main(cfg: DictConfig) -> None:
     """Prints the comparison of each test set and writes it into `out`."""
     # These imports (pydantic, scipy, matplotlib) are slow; `--help` does not need them.
-    from imdbattn.report.settings import CompareSettings
+    from imdbattn.settings.command_settings import CompareSettings
 
     settings = typed_settings(cfg, CompareSettings)
     from imdbattn.report.comparison_page import write_comparison

@@ -12,7 +12,7 @@ from imdbattn.launch.hydra_config import typed_settings
 @command("dashboard")
 def main(cfg: DictConfig) -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
-    from imdbattn.tracking.settings import DashboardSettings
+    from imdbattn.settings.command_settings import DashboardSettings
 
     settings = typed_settings(cfg, DashboardSettings)
     from imdbattn.tracking.workspace import as_json, build_workspace

@@ -12,7 +12,7 @@ from imdbattn.launch.process import without_gc
 @command("explore")
 def main(cfg: DictConfig) -> None:
     """Serves the page until it is stopped, or writes it."""
-    from imdbattn.tools.explore.settings import ExploreSettings
+    from imdbattn.settings.command_settings import ExploreSettings
 
     settings = typed_settings(cfg, ExploreSettings)
     if settings.out is not None:

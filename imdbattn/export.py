@@ -10,7 +10,7 @@ from imdbattn.launch.process import without_gc
 @command("export")
 def main(cfg: DictConfig) -> None:
     """Prints what was written, and how many labels it changes."""
-    from imdbattn.exports.settings import ExportSettings
+    from imdbattn.settings.command_settings import ExportSettings
 
     options = typed_settings(cfg, ExportSettings)
     with without_gc():

@@ -14,7 +14,7 @@ from imdbattn.runs.signals import Signals
 @command("faithfulness")
 def main(cfg: DictConfig) -> None:
     """Prints the results and writes them into `out`."""
-    from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
+    from imdbattn.settings.command_settings import FaithfulnessSettings
 
     settings = typed_settings(cfg, FaithfulnessSettings)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))

@@ -21,19 +21,22 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.exports.settings import ExportSettings
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import resolved_dict
-from imdbattn.report.settings import CompareSettings
-from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings
+from imdbattn.settings.command_settings import (
+    CompareSettings,
+    DashboardSettings,
+    EvaluateSettings,
+    ExploreSettings,
+    ExportSettings,
+    FaithfulnessSettings,
+    PredictSettings,
+    SearchSettings,
+)
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import training_settings
-from imdbattn.tools.explore.settings import ExploreSettings
-from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
-from imdbattn.tools.search.settings import SearchSettings
-from imdbattn.tracking.settings import DashboardSettings
 from tests.commands import Done, run_here, run_process
 from tests.processes import ENVIRONMENT, environment
 from tests.world import write_world

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.tools.explore.runs import Runs
-from imdbattn.tools.explore.settings import ExploreSettings
 
 TOKEN = "secret"
 TEXT = "I do not like the dull story, but the great actor was lovely ."

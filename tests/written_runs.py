@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from imdbattn.report.comparison import compare_sets
-from imdbattn.report.settings import compare_settings
+from imdbattn.settings.command_settings import compare_settings
 from imdbattn.settings.keys import named_overrides
 
 REVIEWS = 400

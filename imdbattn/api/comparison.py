@@ -16,7 +16,7 @@ from imdbattn.report import content
 from imdbattn.report.comparison import as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.report.settings import compare_settings
+from imdbattn.settings.command_settings import compare_settings
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,12 +17,11 @@ from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import FILES, write_export
-from imdbattn.exports.settings import export_options
 from imdbattn.exports.vectors import ExportFacts
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings
+from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings, export_options
 from imdbattn.settings.keys import NestedDict, defaults, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction

@@ -22,7 +22,6 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.exports.settings import ExportSettings
 from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import DERIVED_FOLDERS, write_json
@@ -36,6 +35,7 @@ from imdbattn.io.files import (
     writing_into,
 )
 from imdbattn.report.pages import escaped, render
+from imdbattn.settings.command_settings import ExportSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of, task_of

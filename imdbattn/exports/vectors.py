@@ -19,9 +19,9 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.tokens import FIRST_WORD
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
-from imdbattn.exports.settings import ExportSettings
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
+from imdbattn.settings.command_settings import ExportSettings
 from imdbattn.settings.keys import FINGERPRINT
 from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor

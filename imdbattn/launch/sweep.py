@@ -134,7 +134,7 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     the runs' results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison
-    from imdbattn.report.settings import compare_settings
+    from imdbattn.settings.command_settings import compare_settings
 
     try:
         page, comparisons = write_comparison(compare_settings(folders), sweep / "comparison")

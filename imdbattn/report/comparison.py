@@ -38,8 +38,8 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     values_of,
 )
-from imdbattn.report.settings import CompareSettings
 from imdbattn.report.variants import Variant, neighbors, shared_overrides, variants
+from imdbattn.settings.command_settings import CompareSettings
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name

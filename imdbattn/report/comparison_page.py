@@ -44,9 +44,9 @@ from imdbattn.report.pages import (
     report_folders,
     write_reports,
 )
-from imdbattn.report.settings import CompareSettings
 from imdbattn.report.statistics import ALPHA
 from imdbattn.report.variants import shortened
+from imdbattn.settings.command_settings import CompareSettings
 
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # shown of a text on which rungs disagree

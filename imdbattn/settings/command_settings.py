@@ -1,25 +1,39 @@
-"""The settings of commands that read runs, imdbattn.evaluate and imdbattn.predict among them.
+"""The settings of the commands other than imdbattn.train: one class for each, as
+its file in conf/.
 
-A setting that is None keeps the value that the run was trained with.
+A setting of `data` or `trainer` that is None keeps the value that the run was trained with.
 """
 
+import os
+from collections.abc import Iterable
+from glob import glob
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from imdbattn.errors import UserError
+from imdbattn.io.files import expanded
+from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import (
     Amount,
     ClassSettings,
     Count,
     Flag,
+    FunctionName,
     Group,
+    InnerShare,
     Lengths,
+    Natural,
+    Seed,
     Text,
     TrainerSettings,
     Trust,
     VectorSource,
+    validate_as,
 )
+
+# --- one run --------------------------------------------------------------------------------------
 
 
 class LocalVectorSettings(Group):
@@ -77,3 +91,121 @@ class PredictSettings(RunCommandSettings):
             raise UserError(f"{given[0]} cannot be combined: omit one")
         if self.keep and not (self.file and self.out):
             raise UserError("keep= copies columns of a table into another: add file= and out=")
+
+
+class ExportSettings(RunCommandSettings):
+    out: Text
+    vectors: Literal["training", "all"]
+    precision: Literal["auto", "float32"]
+    graph: Flag
+    onnx: Flag
+
+
+def export_options(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], **changes: object
+) -> ExportSettings:
+    """Returns the settings of conf/export.yaml for a run, with these changes."""
+    given = {"run": os.fspath(run), "out": os.fspath(out), **changes}
+    return validate_as(ExportSettings, overlay(defaults("export"), given))
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+def folders_in(runs: Any) -> list[str]:
+    """Returns the folders in `runs`: one folder, or a list; instead of a pattern such as runs/day*
+    those that it matches.
+    """
+    found: list[str] = []
+    for folder in runs if isinstance(runs, list) else [runs]:
+        if folder not in (None, ""):
+            matching = [] if os.path.exists(expanded(folder)) else glob(os.path.expanduser(folder))
+            found += sorted(matching) or [str(folder)]
+    return found
+
+
+Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]
+
+
+class RunsSettings(Group):
+    runs: Folders
+    out: Text | None
+
+
+class CompareSettings(RunsSettings):
+    by_folder: bool
+    split: Literal["test", "validation"] | None
+    against: Text | None
+    disagreements: Natural
+    metric: Literal["accuracy", "macro_f1"] | FunctionName
+    words: dict[str, Annotated[list[Text], Field(min_length=1)]]
+
+
+def compare_settings(
+    runs: Iterable[str | Path], words: object = None, **changes: object
+) -> CompareSettings:
+    """Returns the settings of conf/compare.yaml for these folders, with changes that are not None.
+
+    words: replaces the default words.
+    """
+    values = overlay(defaults("compare"), {"runs": list(map(str, runs)), **changes})
+    if words is not None:
+        values["words"] = words
+    return validate_as(CompareSettings, values)
+
+
+class ExploreSettings(Group):
+    runs: Folders
+    port: Annotated[Natural, Field(le=65535)]
+    open: Flag
+    out: Text | None
+    words: Count | None
+    precision: Literal["float32", "float16"]
+    reviews: Annotated[Natural, Field(le=1000)]
+    trust: Trust
+    data: LocalDataSettings
+
+
+class AopcSettings(Group):
+    reviews: Natural
+    beam: Count
+
+
+class FaithfulnessSettings(RunsSettings):
+    split: Literal["test", "validation"]
+    seed: Seed
+    reviews: Count
+    scores: list[Text | ClassSettings]  # names, which faithfulness/experiment checks, and functions
+    shares: Annotated[list[InnerShare], Field(min_length=1)]
+    costly_reviews: Count
+    search: AopcSettings
+    random_reviews: Natural
+    pairs_of: Text | None
+    trust: Trust
+    data: LocalDataSettings
+
+
+# --- searches and dashboards ----------------------------------------------------------------------
+
+
+class SearchSettings(Group):
+    n_trials: Count
+    n_jobs: Annotated[Count, Field(le=1024)]
+    seed: Seed
+    seeds: Annotated[Natural, Field(le=100)]
+    pruner: Literal["median", "hyperband", "none"]
+    startup_trials: Natural
+    warmup_epochs: Natural
+    resume: Text | None
+    trust: Trust
+    train: list[Text]
+    space: Annotated[dict[str, object], Field(min_length=1)]
+
+
+class DashboardSettings(Group):
+    entity: Text | None
+    project: Text
+    group: Text | None
+    by: Text
+    dry_run: Flag
+    out: Text

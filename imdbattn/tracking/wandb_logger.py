@@ -314,8 +314,8 @@ def send_changes(run: wandb.Run) -> None:
 def send_model(run: wandb.Run, folder: Path) -> None:
     """Uploads the exported best model of a run folder as an artifact."""
     from imdbattn.exports.folder import write_export
-    from imdbattn.exports.settings import export_options
     from imdbattn.folders.run import Run
+    from imdbattn.settings.command_settings import export_options
     from imdbattn.tasks.task import settings_of
     from imdbattn.tasks.weights import predictor_of
 

@@ -23,12 +23,12 @@ from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
 from imdbattn.exports.folder import read_export, write_export
 from imdbattn.exports.graph import Graph, example, to_onnx, to_program
-from imdbattn.exports.settings import export_options
 from imdbattn.exports.vectors import ExportFacts, with_vectors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
+from imdbattn.settings.command_settings import export_options
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from tests import nets
 from tests.commands import changed

@@ -18,7 +18,7 @@ from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
-from imdbattn.settings.command_settings import RunCommandSettings
+from imdbattn.settings.command_settings import ExploreSettings, RunCommandSettings
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
@@ -29,7 +29,6 @@ from imdbattn.tools.explore.onefile import (
     test_reviews,
     write_page,
 )
-from imdbattn.tools.explore.settings import ExploreSettings
 
 LOADED = 12  # models in memory
 

@@ -29,10 +29,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
 from imdbattn.errors import UserError, in_line
+from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Reviews, Runs
-from imdbattn.tools.explore.settings import ExploreSettings
 from imdbattn.tools.explore.write import Write
 
 HOSTS = ["127.0.0.1", "localhost"]

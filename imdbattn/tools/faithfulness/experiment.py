@@ -33,12 +33,12 @@ from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, gr
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.evaluate import check_fingerprint
+from imdbattn.settings.command_settings import FaithfulnessSettings
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import erasure, scores
 from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, read_edited_pairs
-from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
 VERSION = 6  # version of the measurements; increment it when they change

@@ -17,7 +17,7 @@ from imdbattn.report.content import Interval, ScoredItems, Skipped, Spread
 from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
 from imdbattn.report.variants import Variant, variants
-from imdbattn.tools.faithfulness.settings import FaithfulnessSettings
+from imdbattn.settings.command_settings import FaithfulnessSettings
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"

@@ -50,8 +50,8 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
     values = resolved_dict(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
+    from imdbattn.settings.command_settings import SearchSettings
     from imdbattn.settings.schema import validate_as
-    from imdbattn.tools.search.settings import SearchSettings
     from imdbattn.tools.search.trials import run_search
 
     run_search(validate_as(SearchSettings, values), folder)

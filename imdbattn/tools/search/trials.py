@@ -44,11 +44,11 @@ from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.runs.signals import Signals
+from imdbattn.settings.command_settings import SearchSettings
 from imdbattn.settings.keys import as_text, within
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, training_settings
-from imdbattn.tools.search.settings import SearchSettings
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
