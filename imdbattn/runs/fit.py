@@ -17,7 +17,6 @@ from imdbattn.folders.run_folder import (
     BEST,
     LAST,
     SPLIT_FILES,
-    begin_folder,
     check_folder,
     has_results,
     locked,
@@ -27,8 +26,8 @@ from imdbattn.folders.run_folder import (
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
-from imdbattn.runs.environment import environment, speed_up_cpu
-from imdbattn.runs.resume import ResumeCheckpoint, RunSignals, restore_curve, saved_curve
+from imdbattn.runs.environment import speed_up_cpu
+from imdbattn.runs.resume import RunSignals, RunState
 from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
@@ -52,7 +51,7 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
     anything in the folder is changed, and for a loss that is not finite; SystemExit after a signal.
     """
     check_folder(folder)
-    signals = RunSignals(settings, folder, resume)
+    signals = RunSignals(folder, settings.test, resume)
     with writing_into(folder), locked(folder), signals:
         if not resume:
             refuse_finished(folder)
@@ -78,14 +77,12 @@ def fit_locked(
     state = read_state(folder) if resume else None
     module = new_module(task, settings, corpus, state)
 
-    begin = BeginRun(folder, settings, corpus.source_key, tracker, signals, resume, state)
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
-    fingerprints = input_fingerprints(module, corpus)
-    save = ResumeCheckpoint(folder, fingerprints, losses, settings.save_minutes, signals)
+    run_state = RunState(folder, settings, corpus, losses, tracker, signals)
     best = best_checkpoint(settings, folder)
     # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
     # before anything else happens in a step.
-    callbacks = [begin, save, losses, throughput, best, *other_callbacks(settings, best, tracker)]
+    callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best, tracker)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
@@ -93,7 +90,8 @@ def fit_locked(
         # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=folder / LAST if state else None)
-        begin.begin(trainer)  # this is needed if all steps were made before
+        if not trainer.loggers:  # all steps were made before, so that no training began
+            run_state.begin(trainer)
         signals.place = "after training"
         signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)
@@ -105,45 +103,6 @@ def fit_locked(
         metrics = write_results(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics)
     return metrics
-
-
-class BeginRun(L.Callback):
-    """Writes the first files of a run and starts its loggers, once Lightning has accepted the
-    settings and the checkpoint. Before, no file of the run is written or deleted.
-
-    resume: whether the run continues; from `state`, if it has saved one.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        settings: TrainingSettings,
-        source_key: str,
-        tracker: Tracker,
-        signals: RunSignals,
-        resume: bool,
-        state: Checkpoint | None,
-    ):
-        self.folder, self.settings, self.source_key = folder, settings, source_key
-        self.tracker, self.signals, self.resume = tracker, signals, resume
-        self.continues, self.curve = state is not None, saved_curve(state)
-        self.begun = False
-
-    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.begin(trainer)
-
-    def begin(self, trainer: L.Trainer) -> None:
-        """Begins the run, unless it has begun already."""
-        if self.begun:
-            return
-        self.begun = True
-        if trainer.is_global_zero:
-            machine = environment() | {"source_key": self.source_key}
-            begin_folder(self.folder, self.settings, machine, keep_training=self.continues)
-        trainer.loggers = self.tracker.start(self.folder, self.settings.dump(), self.resume)
-        self.signals.place = "in training"
-        if self.curve and trainer.is_global_zero:
-            restore_curve(trainer.loggers[0], self.folder / "metrics.csv", self.curve)
 
 
 def prepare_process(settings: TrainingSettings) -> None:
@@ -197,12 +156,6 @@ def check_settings(settings: TrainingSettings) -> None:
     check_arguments(settings.trainer, "trainer", L.Trainer)
     check_arguments(settings.optim, "optim", torch.optim.Optimizer)
     check_arguments(settings.model.net, "model.net", torch.nn.Module, torch.nn.Module)
-
-
-def input_fingerprints(module: Learner, corpus: Corpus) -> dict[str, object]:
-    """Returns the fingerprints of the splits, the vectors and the code of a custom tokenizer."""
-    vectors, tokenizer = module.hparams.get("vectors"), corpus.facts.get("tokenizer")
-    return {**corpus.fingerprints, "vectors": vectors, "tokenizer": tokenizer}
 
 
 def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:

@@ -1,5 +1,5 @@
-"""The state from which a run resumes at any step, on a CPU with the same bits as a run that was not
-interrupted, and what a signal does to a run.
+"""How a run begins, what a signal does to it, and the state from which it resumes at any step, on a
+CPU with the same bits as a run that was not interrupted.
 
 checkpoints/last.ckpt contains the complete state of a run. Lightning's checkpoint has weights,
 optimizer, schedule, loops and callbacks. Added here, under STATE_KEY, are the random state and the
@@ -11,7 +11,6 @@ import io
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,17 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.loops.progress import _Progress as LoopProgress
 from lightning.pytorch.utilities import rank_zero_only
 
+from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import LAST, has_results, results_file
+from imdbattn.folders.run_folder import LAST, begin_folder, has_results
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
+from imdbattn.runs.environment import environment
 from imdbattn.runs.signals import NOTHING_SAVED, Signals
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
+from imdbattn.tracking.loggers import Tracker
 
 STATE_KEY = "imdbattn_resume_state"  # the key of our state in Lightning's checkpoint
 # Processes exchange a request: 0 (none), SAVE, or the number of a signal (all are above 1).
@@ -60,87 +62,90 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
-def saved_curve(state: Checkpoint | None) -> str:
-    """Returns the content of metrics.csv in the state of a run; "" if there is none."""
-    return state[STATE_KEY]["curve"] if state else ""
-
-
-def restore_curve(csv_logger: Any, file: Path, curve: str) -> None:
-    """Makes the logger of metrics.csv continue a learning curve."""
-    writer = csv_logger.experiment  # creating it removes the file
-    write_atomically(file, curve)
-    writer.metrics_keys = curve.splitlines()[0].split(",")
-
-
 class RunSignals(Signals):
     """The signals of a run. The line says where it was, if its state is saved, and how to continue.
 
-    resume: whether the run continues the one in the folder.
+    test: whether the run is scored on test. resume: whether it continues the one in the folder.
     """
 
-    def __init__(self, settings: TrainingSettings, folder: Path, resume: bool):
+    def __init__(self, folder: Path, test: bool, resume: bool):
         super().__init__("")
-        self.settings, self.folder, self.resume = settings, folder, resume
+        self.folder, self.test, self.resume = folder, test, resume
         self.place = BEFORE
 
     def describe(self) -> str:
         if rank_zero_only.rank:  # type: ignore[attr-defined]
             return ""
+        line = f"stopped {self.place}; "
         if self.place == BEFORE and not self.resume:  # the folder may have files of another run
-            return f"stopped {self.place}; {NOTHING_SAVED}"
-        is_written = (self.folder / results_file(self.settings)).exists()
-        if is_written and (self.settings.is_debug or has_results(self.folder, self.settings.test)):
-            return f"stopped {self.place}; the run is finished, its results are written"
-        if (self.folder / LAST).exists():
-            run = shlex.quote(os.path.relpath(self.folder))
-            trust = trust_option(self.folder / "config.yaml")
-            return (
-                f"stopped {self.place}; the state is saved, resume it with:"
-                f"  python -m imdbattn.train resume={run}{trust}"
-            )
-        return f"stopped {self.place}; {NOTHING_SAVED}"
+            return line + NOTHING_SAVED
+        if has_results(self.folder, self.test):
+            return line + "the run is finished, its results are written"
+        if not (self.folder / LAST).exists():
+            return line + NOTHING_SAVED
+        command = f"python -m imdbattn.train resume={shlex.quote(os.path.relpath(self.folder))}"
+        trust = trust_option(self.folder / "config.yaml")
+        return f"{line}the state is saved, resume it with:  {command}{trust}"
 
 
-class ResumeCheckpoint(L.Callback):
-    """Saves before each epoch but the first, within an epoch every `minutes` unless that is None,
-    at the end, and after a signal.
+class RunState(L.Callback):
+    """Begins a run or continues one, once Lightning has accepted the settings and the checkpoint.
+    Before, no file of the run is written or deleted.
 
-    It must directly follow BeginRun, before all other callbacks: a resumed run repeats what the
-    others do when an epoch begins.
-    Raises Stopped after a signal, and UserError instead of saving weights that are not finite.
+    Saves the state before each epoch but the first, within an epoch every `save_minutes` unless
+    that is None, at the end, and after a signal. Raises Stopped after a signal, and UserError
+    instead of saving weights that are not finite.
 
-    fingerprints: those of the splits, the vectors and the code of a custom tokenizer.
+    It must be the first callback: a resumed run repeats what the others do when an epoch begins.
     """
 
     def __init__(
         self,
         folder: Path,
-        fingerprints: Mapping[str, object],
+        settings: TrainingSettings,
+        corpus: Corpus,
         losses: LossMonitor,
-        minutes: float | None,
+        tracker: Tracker,
         signals: RunSignals,
     ):
-        self.folder, self.losses, self.minutes = folder, losses, minutes
-        self.fingerprints, self.signals = fingerprints, signals
+        self.folder, self.settings, self.corpus = folder, settings, corpus
+        self.losses, self.tracker, self.signals = losses, tracker, signals
         self.file, self.curve = folder / LAST, folder / "metrics.csv"
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes exchanged requests
         # For each process, its random state and the sums of this epoch's steps
         self.rank_states: list[dict[str, Any]] = []
-        self.loaded_state: dict[str, Any] = {}  # the state of this process
+        self.loaded: dict[str, Any] = {}  # our part of the checkpoint from which the run continues
+
+    def begin(self, trainer: L.Trainer) -> None:
+        """Writes the first files of the run, and starts its loggers."""
+        if trainer.is_global_zero:
+            machine = environment() | {"source_key": self.corpus.source_key}
+            begin_folder(self.folder, self.settings, machine, keep_training=bool(self.loaded))
+        settings, resume = self.settings.dump(), self.signals.resume
+        trainer.loggers = self.tracker.start(self.folder, settings, resume)
+        curve = self.loaded.get("curve")  # the content of metrics.csv
+        if curve and trainer.is_global_zero:
+            csv_logger: Any = trainer.loggers[0]
+            writer = csv_logger.experiment  # creating it removes the file
+            write_atomically(self.curve, curve)
+            writer.metrics_keys = curve.splitlines()[0].split(",")
 
     # --- when to save -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if self.loaded_state:
+        self.begin(trainer)
+        if self.loaded:
             loop = trainer.fit_loop.epoch_loop
             if loop.batch_progress.current.completed == 0:
                 # With max_steps, Lightning would otherwise treat the epoch as begun.
                 loop.restarting = False
             # This is as late as possible: other components draw random numbers during their setup.
-            torch.set_rng_state(self.loaded_state["random"])
-            if "cuda" in self.loaded_state and module.device.type == "cuda":
-                torch.cuda.set_rng_state(self.loaded_state["cuda"], module.device)
+            state = self.loaded["ranks"][trainer.global_rank]
+            torch.set_rng_state(state["random"])
+            if "cuda" in state and module.device.type == "cuda":
+                torch.cuda.set_rng_state(state["cuda"], module.device)
+        self.signals.place = "in training"
         self.signals.defer()  # training stops before its next step
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -168,7 +173,8 @@ class ResumeCheckpoint(L.Callback):
             or trainer.overfit_batches  # type: ignore[attr-defined]
         ):
             return
-        due = self.minutes is not None and time.monotonic() - self.saved_at > 60 * self.minutes
+        minutes = self.settings.save_minutes
+        due = minutes is not None and time.monotonic() - self.saved_at > 60 * minutes
         request = self.signals.received or SAVE * due
         if trainer.world_size > 1:
             # An exchange takes time.
@@ -221,41 +227,48 @@ class ResumeCheckpoint(L.Callback):
             count.ready += 1
         self.saved_at = time.monotonic()
 
-    def trained_with(self, trainer: L.Trainer) -> dict[str, object]:
-        """Returns what a resumed run must share: fingerprints of its data, and process count."""
-        return {**self.fingerprints, "processes": trainer.world_size}
+    def trained_with(self, trainer: L.Trainer, module: Any) -> dict[str, object]:
+        """Returns what a resumed run must share: the fingerprints of the splits, the vectors and
+        the code of a custom tokenizer, and the number of processes.
+        """
+        return {
+            **self.corpus.fingerprints,
+            "vectors": module.hparams.get("vectors"),
+            "tokenizer": self.corpus.facts.get("tokenizer"),
+            "processes": trainer.world_size,
+        }
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
         for logger in trainer.loggers[:1]:  # CSVLogger; there is none before `begin`
             logger.save()
         checkpoint[STATE_KEY] = {
             "ranks": self.rank_states,
-            "trained_with": self.trained_with(trainer),
+            "trained_with": self.trained_with(trainer, module),
             "stopped": trainer.should_stop,
             "curve": self.curve.read_text() if self.curve.exists() else "",
         }
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
         """Raises UserError for a checkpoint of other data or another number of processes."""
-        saved = checkpoint[STATE_KEY]
-        now, before = self.trained_with(trainer), saved["trained_with"]
+        self.loaded = checkpoint[STATE_KEY]
+        now, before = self.trained_with(trainer, module), self.loaded["trained_with"]
         if changed := [
             f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]
         ]:
             run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
             raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
-        self.loaded_state = saved["ranks"][trainer.global_rank]
-        module.epoch_sums = [sums_3.to(module.device) for sums_3 in self.loaded_state["sums"]]
-        module.gradient_norms = [norm.to(module.device) for norm in self.loaded_state["norms"]]
-        trainer.should_stop = saved["stopped"]
+        state = self.loaded["ranks"][trainer.global_rank]
+        module.epoch_sums = [sums_3.to(module.device) for sums_3 in state["sums"]]
+        module.gradient_norms = [norm.to(module.device) for norm in state["norms"]]
+        trainer.should_stop = self.loaded["stopped"]
         # The run folder may have been moved, and Lightning deletes the files that this state names.
         best: Any = trainer.checkpoint_callback
-        state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
-        name = file if state["best_model_path"] else ""
-        state |= {
+        best_state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
+        name = file if best_state["best_model_path"] else ""
+        best_state |= {
             "dirpath": best.dirpath,
             "best_model_path": name,
             "kth_best_model_path": name,
             "last_model_path": "",
         }
-        state["best_k_models"] = {name: state["best_model_score"]} if name else {}
+        best_state["best_k_models"] = {name: best_state["best_model_score"]} if name else {}

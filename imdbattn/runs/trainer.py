@@ -77,7 +77,7 @@ def build_trainer(
         callbacks.append(Progress(has_bar=not has_user_bar))
     plugins: list[object] = [AtomicCheckpointIO(), *user_plugins]
     if SLURMEnvironment.detect():
-        # ResumeCheckpoint requeues the job between two steps.
+        # RunState requeues the job between two steps.
         plugins.append(SLURMEnvironment(auto_requeue=False))
     arguments |= {"callbacks": callbacks, "plugins": plugins, "enable_progress_bar": has_user_bar}
     ours: dict[str, Any] = {

@@ -74,7 +74,7 @@ def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trus
     done = shell("train", *own, *small, callback, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     # ours are there, and the first is first
-    assert (folder / "epochs.txt").read_text() == "BeginRun\n" * 2
+    assert (folder / "epochs.txt").read_text() == "RunState\n" * 2
     accuracy = json.loads((folder / "run" / "metrics.json").read_text())["test_accuracy"]
 
     (folder / "mypkg" / "imported").unlink()
