@@ -53,17 +53,13 @@ class AttentionWeights:
 
         exp(entropy) is the effective number of keys attended to, at most K.
         """
-        by_layer = {
-            layer: entropy(weights_HQK).mean(1).tolist()
-            for layer, weights_HQK in self.layers.items()
-        }
-        rows = {
-            f"layer {n}, head {head}": nats
-            for n, heads in by_layer.items()
-            for head, nats in enumerate(heads, 1)
-        }
-        poolings = self.poolings().items()
-        return rows | {name: float(entropy(weights_K)) for name, weights_K in poolings}
+        rows = {}
+        for number, weights_HQK in self.layers.items():
+            for head, nats in enumerate(entropy(weights_HQK).mean(1).tolist(), 1):
+                rows[f"layer {number}, head {head}"] = nats
+        for name, weights_K in self.poolings().items():
+            rows[name] = float(entropy(weights_K))
+        return rows
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:
