@@ -15,7 +15,6 @@ from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import resolved_dict
 from imdbattn.settings.keys import conf_dir, settings_digest
 from imdbattn.tasks.networks import build_classifier, make_net
-from imdbattn.tasks.seq2seq import predictor as seq2seq
 from imdbattn.tasks.task import task_of, training_settings
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
 from tests.marks import slow
@@ -82,7 +81,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     for job in first:
         cfg = settings(f"experiment={experiment}", *job)
         if task_of(cfg).name == "seq2seq":
-            seq2seq.build_encoder_decoder(cfg.model, LETTERS, LETTERS)
+            make_net(cfg.model, len(LETTERS), len(LETTERS))
         else:
             known = phrases(cfg.model.phrases, 2)[0] if cfg.model.phrases else None
             build_classifier(cfg.model, vectors(), 2, None, known)

@@ -21,12 +21,9 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import Attended
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
+from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
-from imdbattn.tasks.seq2seq.predictor import (
-    Seq2SeqPredictor,
-    build_encoder_decoder,
-    vocabularies,
-)
+from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor, vocabularies
 from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
 
@@ -113,7 +110,7 @@ class Seq2SeqModule(Learner):
     ) -> Self:
         source, target = corpus.source_vocabulary, corpus.target_vocabulary
         metadata = {"source_symbols": source.symbols, "target_symbols": target.symbols}
-        return cls(build_encoder_decoder(settings.model, source, target), settings, metadata)
+        return cls(make_net(settings.model, len(source), len(target)), settings, metadata)
 
     def training_loss(self, batch: PairBatch) -> Tensor:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)

@@ -23,7 +23,7 @@ from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
 from imdbattn.tasks.networks import make_net
 from imdbattn.tasks.outputs import Translation
 from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.seq2seq.task import EncoderDecoderModel, Seq2SeqSettings
+from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 from imdbattn.tasks.weights import load_weights
 
 
@@ -38,7 +38,8 @@ class Seq2SeqPredictor(Predictor):
 
     @classmethod
     def load(cls, settings: Seq2SeqSettings, trained: SavedNet) -> Self:
-        net = build_encoder_decoder(settings.model, *vocabularies(trained.metadata))
+        source, target = vocabularies(trained.metadata)
+        net: Any = make_net(settings.model, len(source), len(target))
         load_weights(net, trained.weights)
         return cls(settings, net, trained.metadata)
 
@@ -133,11 +134,3 @@ class Seq2SeqPredictor(Predictor):
 def vocabularies(metadata: Metadata) -> tuple[Vocabulary, Vocabulary]:
     """Returns the vocabularies of source and target."""
     return Vocabulary(metadata["source_symbols"]), Vocabulary(metadata["target_symbols"])
-
-
-def build_encoder_decoder(
-    model: EncoderDecoderModel, source: Vocabulary, target: Vocabulary
-) -> EncoderDecoder:
-    """Returns the encoder-decoder that the `model` settings describe."""
-    net: Any = make_net(model, len(source), len(target))
-    return net
