@@ -285,8 +285,7 @@ class Learner(L.LightningModule):
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """Returns the groups that the optimizer of the settings is created with."""
-        kind = getattr(self.make_optimizer, "func", None)
-        with_matrices = isinstance(kind, type) and issubclass(kind, Muon)
+        with_matrices = issubclass(self.make_optimizer.func, Muon)
         return parameter_groups(self.net, self.settings.embedding_lr, with_matrices)
 
     def configure_gradient_clipping(
@@ -309,7 +308,7 @@ class Learner(L.LightningModule):
     def fused_option(self) -> dict[str, bool]:
         """Returns `fused`, one kernel per step for all weights, if it is supported."""
         available = "fused" in inspect.signature(self.make_optimizer).parameters
-        chosen = "fused" in getattr(self.make_optimizer, "keywords", {})  # optim.fused is set
+        chosen = "fused" in self.make_optimizer.keywords  # optim.fused is set
         works = self.trainer.precision in ("32-true", BFLOAT16) and self.device.type in (
             "cpu",
             "cuda",
