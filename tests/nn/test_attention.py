@@ -78,39 +78,24 @@ def test_scores_equal_their_formulas():
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_self_attention_equals_multihead_attention_with_copied_weights(heads):
+@pytest.mark.parametrize("kind", [SelfAttention, ProjectedAttention])
+def test_self_attention_equals_multihead_attention_with_copied_weights(kind, heads):
+    """Without an output projection, W_O is the identity."""
     torch.manual_seed(0)
-    ours, theirs = SelfAttention(8, heads), nn.MultiheadAttention(8, heads, batch_first=True)
+    ours, theirs = kind(8, heads=heads), nn.MultiheadAttention(8, heads, batch_first=True)
     with torch.no_grad():
         parts = (ours.query, ours.key, ours.value)
         theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
         theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
         theirs.out_proj.weight.copy_(torch.eye(8))
         theirs.out_proj.bias.zero_()
+    if kind is ProjectedAttention:
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
     x, mask = torch.randn(3, 6, 8), sequence_mask(torch.tensor([6, 3, 1]), 6)
     expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
     with watch(ours) as weights:
         torch.testing.assert_close(ours(x, WordPositions.of(mask)), expected)
     torch.testing.assert_close(weights[0], expected_weights)
-
-
-def test_projected_attention_equals_multihead_attention_and_folds_into_the_next_linear():
-    torch.manual_seed(0)
-    ours, theirs = ProjectedAttention(10, heads=5), nn.MultiheadAttention(10, 5, batch_first=True)
-    parts, output = (ours.query, ours.key, ours.value), ours.output
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-    theirs.out_proj.load_state_dict(output.state_dict())
-    x, mask = torch.randn(3, 6, 10), sequence_mask(torch.tensor([6, 3, 1]), 6)
-    torch.testing.assert_close(
-        ours(x, WordPositions.of(mask)), theirs(x, x, x, key_padding_mask=~mask)[0]
-    )
-    plain, following = SelfAttention(10, heads=5), nn.Linear(10, 10)
-    plain.load_state_dict(ours.state_dict(), strict=False)
-    folded, bias = following.weight @ output.weight, following.weight @ output.bias + following.bias
-    expected = plain(x, WordPositions.of(mask)) @ folded.T + bias
-    torch.testing.assert_close(following(ours(x, WordPositions.of(mask))), expected)
 
 
 def test_each_label_reads_with_its_own_query():
