@@ -21,7 +21,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.context import Phrases, folds_of, phrase_keys
+from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.runs.apply import open_settings
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.schema import PhraseSettings
@@ -99,28 +99,6 @@ def ratios_by_hand(
         for label in (range(classes) if classes > 2 else [1])
     ]
     return [[0.0] * len(columns), *map(list, zip(*columns, strict=True))]
-
-
-@given(st.data())
-def test_each_phrase_has_its_own_number_and_longer_phrases_have_larger_ones(data):
-    most = 2**21 - 1  # as many ids as three words of a phrase may have
-    rows = data.draw(st.sampled_from([4, 5, 6, 64, 400_004, most]))
-    word = st.one_of(st.integers(0, min(6, rows - 1)), st.integers(max(0, rows - 4), rows - 1))
-    triples = torch.tensor(
-        data.draw(st.lists(st.tuples(word, word, word), min_size=1, max_size=60))
-    )
-    keys_MO = phrase_keys(triples[:, 0], triples[:, 1:], rows)
-    phrase_of, key_of = dict[int, Phrase](), dict[Phrase, int]()
-    for triple, keys in zip(triples.tolist(), keys_MO.tolist(), strict=True):
-        for size, key in enumerate(keys, 1):
-            phrase = tuple(triple[:size])
-            assert (key == -1) == (min(phrase) < 2)
-            if key != -1:
-                assert key >= 0
-                assert phrase_of.setdefault(key, phrase) == phrase
-                assert key_of.setdefault(phrase, key) == key
-    ordered = [phrase_of[key] for key in sorted(phrase_of)]
-    assert ordered == sorted(ordered, key=len), "ascending from length to length"
 
 
 @pytest.mark.parametrize(("longest", "rows"), [(3, 2**21), (2, 3_037_000_500)])

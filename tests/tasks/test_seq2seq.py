@@ -186,19 +186,3 @@ def test_beam_search_equals_a_simple_implementation(score, beams, length_penalty
         found = [token for token in written.tokens_BKT[row, 0].tolist() if token != PAD]
         assert found == list(tokens)
         assert written.log_probability_BK[row, 0].item() == pytest.approx(total, rel=1e-4)
-
-
-@pytest.mark.parametrize(("score", "cell", "layers"), FORMS)
-def test_every_parameter_learns_and_padding_passes_no_gradient(score, cell, layers):
-    model = net(score, cell, layers).train()
-    source_BS, lengths_B = batch(4, 7)
-    target_BT = torch.tensor([[5, 6, EOS, PAD], [7, 8, 9, EOS]])
-    logits_BTV = model(source_BS, lengths_B, target_BT)
-    torch.nn.functional.cross_entropy(
-        logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=PAD
-    ).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any(), name
-    assert not model.encoder.embedding.weight.grad[PAD].any()
