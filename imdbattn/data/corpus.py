@@ -224,7 +224,7 @@ def named_source(settings: ReviewDataSettings) -> Source:
     if settings.hub or settings.source == "hub":
         from imdbattn.data.sources.hub import hub_reviews, imdb_halves
 
-        return hub_reviews(settings) if settings.hub else imdb_halves()
+        return hub_reviews(settings) if settings.hub else imdb_halves(settings)
     return packaged_source()  # also with data.source=auto
 
 

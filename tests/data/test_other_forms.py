@@ -9,6 +9,7 @@ import pytest
 
 from imdbattn.data.corpus import find_source
 from imdbattn.data.sources import pairs
+from imdbattn.data.sources.hub import load_hub
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 
@@ -38,6 +39,7 @@ def hub(monkeypatch):
             return dataset
 
         monkeypatch.setattr(datasets, "load_dataset", load)
+        load_hub.cache_clear()
         return ["data.hub=somebody/reviews", "data.hub_config=plain"]
 
     return serve

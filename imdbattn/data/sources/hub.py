@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from imdbattn.data.labels import check_column, with_class_numbers
 from imdbattn.data.split_names import by_split
-from imdbattn.data.splits import Source, Split, Texts
+from imdbattn.data.splits import Source, Texts
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.schema import ReviewDataSettings
 
@@ -19,6 +17,7 @@ IMDB = "stanfordnlp/imdb"
 IMDB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose files cannot change
 
 
+@functools.cache  # the jobs of a sweep are forks of a process that has opened it
 def load_hub(dataset: str, **arguments: object) -> Any:
     """Calls `datasets.load_dataset` without progress bars."""
     import datasets
@@ -27,22 +26,12 @@ def load_hub(dataset: str, **arguments: object) -> Any:
     return datasets.load_dataset(dataset, **arguments)
 
 
-@functools.cache
-def imdb_halves() -> Source:
+def imdb_halves(settings: ReviewDataSettings) -> Source:
     """Returns both official halves of IMDB."""
     halves = {
         name: load_hub(IMDB, split=name, revision=IMDB_REVISION) for name in ("train", "test")
     }
-
-    def load() -> Texts:
-        splits = {}
-        for name, half in halves.items():
-            labels = np.asarray(half["label"][:])
-            splits[name] = Split(list(half["text"][:]), labels, np.arange(len(labels)))
-        return Texts(splits, list(halves["train"].features["label"].names))
-
-    identity = "-".join(half._fingerprint for half in halves.values())
-    return Source("hub", "IMDB official halves (hub)", identity, load)
+    return reviews_of(halves, "hub", "IMDB official halves (hub)", IMDB, settings)
 
 
 def hub_reviews(settings: ReviewDataSettings) -> Source:
