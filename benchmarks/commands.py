@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.torch import load_file
 
 from benchmarks.common import ROOT, Row, environment, in_turn, row
 from imdbattn.data.sources.imdb import packaged_source
@@ -222,11 +223,8 @@ def write_reviews(folder: Path) -> list[Path]:
 
 def ids_mb(cache: Path) -> float:
     """Returns the MB of the ids in the cache of one corpus."""
-    tables = (
-        pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-        for file in cache.glob("tokens/*/*.arrow")
-    )
-    return sum(table["ids"].nbytes for table in tables) / 1e6
+    splits = map(load_file, cache.glob("tokens/*/*.safetensors"))
+    return sum(columns["ids"].nbytes for columns in splits) / 1e6
 
 
 def memory_rows() -> list[Row]:

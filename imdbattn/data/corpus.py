@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from imdbattn.data.ragged import Ragged
@@ -31,7 +33,7 @@ from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
 
-TOKENS_FORMAT = 18  # version of the cache entries; increment it when their content changes
+TOKENS_FORMAT = 19  # version of the cache entries; increment it when their content changes
 FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
 VECTORS_REMEDY = (
     "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"
@@ -121,7 +123,7 @@ def prepare_reviews(
     entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
     folder = build_once(cache_root(settings.cache_dir) / "tokens" / entry, build)
     meta = json.loads((folder / "meta.json").read_text())
-    splits = {name: read_split(folder / f"{name}.arrow") for name in meta["fingerprints"]}
+    splits = {name: read_split(folder / f"{name}.safetensors") for name in meta["fingerprints"]}
     corpus = ReviewCorpus(splits=splits, vectors=vectors, folder=folder, **meta)
     log_reviews(corpus, source.name)
     least = 0.0 if keep_splits else settings.min_known
@@ -234,8 +236,8 @@ def named_source(settings: ReviewDataSettings) -> Source:
 def write_entry(
     folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: WordVectors
 ) -> None:
-    """Writes a cache entry: meta.json, an Arrow file per split, and the texts of validation and
-    test as Parquet.
+    """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
+    test.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -251,16 +253,12 @@ def write_entry(
         known += int(is_known.sum())
         known_words += int(has_letter_V[ids[is_known] - FIRST_WORD].sum())
         unknown_words += unknown
-        lists = pa.LargeListArray.from_arrays(offsets, ids)
-        labels = pa.array(split.labels, pa.int64())
-        table = pa.table({"ids": lists, "label": labels, "row": split.rows})
-        with pa.ipc.new_stream(folder / f"{name}.arrow", table.schema) as stream:
-            # Reading copies nothing if there is one chunk.
-            stream.write_table(table, max_chunksize=max(len(table), 1))
+        columns = {"ids": ids, "offsets": offsets, "labels": split.labels, "rows": split.rows}
+        save_file(columns, folder / f"{name}.safetensors")
         if name != "train":
             times = [count for count in Counter(split.texts).values() if count > 1]
             repeated[name] = {"texts": len(times), "reviews": sum(times)}
-            texts = pa.table({"row": table["row"], "text": split.texts})
+            texts = pa.table({"row": split.rows, "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
         fingerprints[name] = fingerprint(split.fingerprint_lines())
     meta = {
@@ -289,16 +287,9 @@ def share_of(count: int, total: int) -> float:
 
 def read_split(file: Path) -> Ragged:
     """Returns a split of a cache entry, memory-mapped."""
-    import pyarrow as pa
-
-    table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
-    # There is one chunk, as written.
-    ids, labels, rows = (table[name].chunk(0) for name in ("ids", "label", "row"))
-    # DLPack is used because `to_numpy` imports pandas, which takes half a second and 50 MB.
-    flat, offsets, labels = (
-        torch.from_dlpack(array) for array in (ids.values, ids.offsets, labels)
-    )
-    return Ragged(flat, offsets, labels, np.from_dlpack(rows))
+    columns = load_file(file)
+    rows_N = columns["rows"].numpy()
+    return Ragged(columns["ids"], columns["offsets"], columns["labels"], rows_N)
 
 
 def read_texts(file: Path) -> list[str]:
