@@ -103,11 +103,8 @@ def prepare_reviews(
         fold = (settings.fold, settings.folds) if settings.fold and settings.folds else None
 
     def build(folder: Path) -> None:
-        import pyarrow as pa
-
         log.info("Reading and tokenizing: %s", source.name)
         reviews = source.load()
-        pa.default_memory_pool().release_unused()  # Arrow would keep twice the size of the texts
         reviews = cut_reviews(reviews, source.name, shares, fold, settings.limit)
         write_entry(
             folder, reviews, source, tokenizer_of(settings.tokenizer, vectors.words), vectors
