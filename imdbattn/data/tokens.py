@@ -73,7 +73,6 @@ class Rules(NamedTuple):
     word: str  # regular expression; anything between two words is dropped
     # whether accents, ligatures and full-width characters become the characters that GloVe has
     normalizes: bool
-    splits_letters: bool = False  # whether letters that follow each other may be several words
 
 
 class Tokenizer:
@@ -88,9 +87,7 @@ class Tokenizer:
         self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
-        self._ascii_normalizer = pipeline_of(name, ascii_only=True).normalizer
         self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
-        self._splits_letters = RULES[name].splits_letters
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled
@@ -115,14 +112,10 @@ class Tokenizer:
         return text.split()
 
     def _bytes_of(self, piece: str) -> bytes:
-        """Returns the ids of a piece as bytes of int32; torchtext's pieces are words, as are those
-        of ASCII letters only.
-        """
+        """Returns the ids of a piece as bytes of int32; torchtext's pieces are words."""
         words = [piece]
-        is_word = not self._splits_letters and piece.isascii() and piece.isalpha()
-        if not (self._torchtext or is_word):
-            normalizer = self._ascii_normalizer if piece.isascii() else self._pipeline.normalizer
-            rewritten = normalizer.normalize_str(piece)
+        if not self._torchtext:
+            rewritten = self._pipeline.normalizer.normalize_str(piece)
             words = [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(rewritten)]
         ids = []
         for word in words:
@@ -156,14 +149,10 @@ def signature_of_rules(name: str) -> str:
     return f"tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}, {version}"
 
 
-def pipeline_of(name: str, ascii_only: bool = False) -> tokenizers.Tokenizer:
-    """Returns the rules of `name` as a pipeline of the library, whose unused model has no words.
-
-    ascii_only: without the normalization, which changes no ASCII text and takes time.
-    """
+def pipeline_of(name: str) -> tokenizers.Tokenizer:
+    """Returns the rules of `name` as a pipeline of the library, whose unused model has no words."""
     rules = RULES[name]
-    normalizes = rules.normalizes and not ascii_only
-    within = [*_NORMALIZED, *rules.within] if normalizes else rules.within
+    within = [*_NORMALIZED, *rules.within] if rules.normalizes else rules.within
     pipeline = tokenizers.Tokenizer(WordLevel())
     # _lower keeps İ, so that the library records that its two lower-case characters come from one.
     pipeline.normalizer = Rewrites(
@@ -219,7 +208,7 @@ BASIC_ENGLISH = Rules(
 # the words of text.lower().split(), normalized
 WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
 # each character but spaces, for languages without spaces between words and vectors of characters
-CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True, splits_letters=True)
+CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True)
 RULES = {
     "ptb": _ptb(),
     "basic_english": BASIC_ENGLISH,
