@@ -9,9 +9,7 @@ Shape suffixes: V rows of the table, which are <pad>, <unk> and W words; D numbe
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -36,16 +34,11 @@ class WordVectors:
     row FIRST_WORD + i.
     """
 
-    read_words: Callable[[], list[str]]
+    words: list[str]
     table_VD: np.ndarray  # float32, read-only
     mean_D: np.ndarray  # float32, over the words
     std_D: np.ndarray  # inf in a constant dimension, which thus becomes 0
     fingerprint: str  # 16 hex digits of words and vectors, the same for any source
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The words in the order of their rows; training itself does not need them."""
-        return self.read_words()
 
 
 def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> WordVectors:
@@ -80,12 +73,9 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
     table_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
-    read = partial(read_words, folder / "words.txt")  # a local function could not be pickled
-    return WordVectors(read, table_VD, mean_D, std_D, meta["fingerprint"])
-
-
-def read_words(file: Path) -> list[str]:
-    return file.read_bytes().decode().split("\n")  # splitlines also splits at \x85
+    text = (folder / "words.txt").read_bytes().decode()
+    words = text.split("\n")  # splitlines also splits at \x85
+    return WordVectors(words, table_VD, mean_D, std_D, meta["fingerprint"])
 
 
 def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:

@@ -6,7 +6,6 @@ Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrase
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import ne
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -159,5 +158,5 @@ def with_table(
     mean_D = trained.weights["embedding.shift_D"].numpy()
     std_D = (1 / trained.weights["embedding.scale_D"]).numpy()
     fingerprint = trained.metadata["vectors"]
-    vectors = WordVectors(partial(list, words), table_VD.numpy(), mean_D, std_D, fingerprint)
+    vectors = WordVectors(words, table_VD.numpy(), mean_D, std_D, fingerprint)
     return ReviewPredictor.load(settings, trained, vectors)
