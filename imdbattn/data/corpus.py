@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from torch import Tensor
@@ -41,26 +40,12 @@ VECTORS_REMEDY = (
 )
 
 
-class SplitItems(Protocol):
-    """The items of a split as ids, such as data.ragged.Ragged."""
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of each item in the source."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def to(self, device: torch.device) -> "SplitItems":
-        """Returns the items on a device, or unchanged where batches are made on the CPU."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """All splits as ids, and the source of the data."""
 
-    splits: Mapping[str, SplitItems]
+    # each a Ragged, or of another type with `rows`, `to`, `batches`, `batch_lengths` and a length
+    splits: Mapping[str, Any]
     items_name: str = "reviews"  # plural
     source_kind: str  # hub, path and others; what data.source=auto chose
     # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
