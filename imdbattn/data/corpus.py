@@ -81,7 +81,7 @@ def prepare_reviews(
     vectors: instead of the vectors that the settings name.
     """
     vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
-    source = find_source(settings)
+    source, version = find_source(settings), custom_tokenizer_version(settings.tokenizer)
     shares = fold = None
     if not keep_splits:
         shares = {"validation": settings.validation_share, "test": settings.test_share}
@@ -89,17 +89,14 @@ def prepare_reviews(
 
     def build(folder: Path) -> None:
         log.info("Reading and tokenizing: %s", source.name)
-        reviews = source.load()
-        reviews = cut_reviews(reviews, source.name, shares, fold, settings.limit)
-        write_entry(
-            folder, reviews, source, tokenizer_of(settings.tokenizer, vectors.words), vectors
-        )
+        reviews = cut_reviews(source.load(), source.name, shares, fold, settings.limit)
+        write_entry(folder, reviews, source, settings, vectors)
 
     decides_content = {
         "format": TOKENS_FORMAT,
         "source": (source.name, source.identity),
         "splits": (shares, fold, settings.limit),
-        "tokenizer": source.tokenizer_version or signature_of_rules(str(settings.tokenizer)),
+        "tokenizer": version or signature_of_rules(str(settings.tokenizer)),
         "vectors": vectors.fingerprint,
     }
     entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
@@ -188,7 +185,7 @@ def find_source(settings: ReviewDataSettings) -> Source:
     """
     source = named_source(settings)
     if version := custom_tokenizer_version(settings.tokenizer):
-        source = replace(source, tokenizer_version=version)
+        source = replace(source, identity=f"{source.identity}, tokenizer {version}")
     return source
 
 
@@ -216,7 +213,7 @@ def named_source(settings: ReviewDataSettings) -> Source:
 
 
 def write_entry(
-    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: WordVectors
+    folder: Path, reviews: Texts, source: Source, settings: ReviewDataSettings, vectors: WordVectors
 ) -> None:
     """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
     test.
@@ -224,6 +221,8 @@ def write_entry(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
+    version = custom_tokenizer_version(settings.tokenizer)
     tokens = known = known_words = unknown_words = 0
     fingerprints = {}
     repeated = {}  # numbers of texts that occur several times in a split, and of their reviews
@@ -255,7 +254,7 @@ def write_entry(
             "known_words": share_of(known_words, known_words + unknown_words),
             "repeated_texts": repeated,
             "dropped": reviews.dropped,
-            **({"tokenizer": version} if (version := source.tokenizer_version) else {}),
+            **({"tokenizer": version} if version else {}),
             **reviews.facts,
         },
     }

@@ -57,16 +57,13 @@ class Source:
 
     kind: str  # hub, path and others; what data.source=auto chose
     name: str  # shown to users
-    identity: str  # changes when the content does
+    identity: str  # changes when the content does, or the code of a custom tokenizer
     load: Callable[[], Texts] = field(compare=False)
-    tokenizer_version: str = ""  # of a custom tokenizer, which decides what words are
 
     @property
     def key(self) -> str:
         """The 16 hex digits with which the `source_key` of a run folder begins."""
-        version = self.tokenizer_version
-        tokenizer = f", tokenizer {version}" if version else ""
-        return fingerprint([self.identity + tokenizer])
+        return fingerprint([self.identity])
 
 
 def divided(
@@ -189,21 +186,20 @@ def limited(reviews: Texts, limit: int) -> Texts:
 
     Each review stays in its split, and those of a smaller limit are among those of a larger one.
     """
-    cells = []  # (split, label, their reviews in random order)
+    places: list[tuple[str, int]] = []  # the split of each review, and its index there
+    quantiles = []
     for name, split in reviews.splits.items():
         for label in np.unique(split.labels):
             rng = np.random.default_rng((SPLITS.index(name), label))
-            cells.append((name, label, rng.permutation(np.flatnonzero(split.labels == label))))
-    sizes = [len(order) for *_, order in cells]
-    quantiles = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
-    chosen = np.argsort(quantiles, kind="stable")[:limit]
-    counts = np.bincount(np.repeat(np.arange(len(cells)), sizes)[chosen], minlength=len(cells))
-    kept: dict[str, list[np.ndarray]] = {}
-    for (name, _, order), count in zip(cells, counts, strict=True):
-        kept.setdefault(name, []).append(order[:count])
-    splits = {}
-    for name, indices in kept.items():
-        splits[name] = reviews.splits[name].take(np.sort(np.concatenate(indices)))
+            order = rng.permutation(np.flatnonzero(split.labels == label))
+            places += [(name, index) for index in order.tolist()]
+            quantiles.append((np.arange(len(order)) + 0.5) / len(order))
+    chosen = np.argsort(np.concatenate(quantiles), kind="stable")[:limit]
+    kept: dict[str, list[int]] = {name: [] for name in reviews.splits}
+    for number in chosen:
+        name, index = places[number]
+        kept[name].append(index)
+    splits = {name: split.take(sorted(kept[name])) for name, split in reviews.splits.items()}
     # Reviews were omitted from the whole source, not from this part of it.
     test_set = f"{reviews.test_set}, data.limit={limit}"
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)
