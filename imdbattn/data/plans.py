@@ -147,8 +147,6 @@ class EvalPlans:
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
         batches = split_by_budget(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
-        if len(batches) < ranks:
-            batches = halve_to(batches, ranks)
         self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
 
     def __iter__(self) -> Iterator[Plan]:

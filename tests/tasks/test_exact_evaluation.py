@@ -95,7 +95,7 @@ def evaluate(tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
     ],
 )
 def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):
-    """With two reviews, the third process has none, and must not make the others wait."""
+    """With two reviews in a batch, two processes have none, and must not make the other wait."""
     (rows, lengths, accuracy), (few, _, _) = evaluate(processes, 7, 2, strategy=strategy)
     assert rows == list(range(7))
     assert lengths == [1 + row % 5 for row in range(7)]
