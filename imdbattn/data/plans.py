@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-POOL = 8192  # items that are shuffled and sorted by length together
-
 
 class Plan(NamedTuple):
     """A batch that is not made yet."""
@@ -50,19 +48,14 @@ class TrainPlans:
         budget: padded tokens in one batch, over all processes together.
         done: returns how many batches of the starting epoch to skip, because a resumed run has
             trained on them.
-        pool: items that are shuffled and sorted together; larger pools pad less and mix less.
     """
 
+    pool = 8192  # items that are shuffled and sorted together; larger pools pad less and mix less
+
     def __init__(
-        self,
-        lengths_N: np.ndarray,
-        budget: int,
-        seed: int,
-        done: Callable[[], int] = lambda: 0,
-        pool: int = POOL,
+        self, lengths_N: np.ndarray, budget: int, seed: int, done: Callable[[], int] = lambda: 0
     ):
-        self.lengths_N, self.budget, self.seed = lengths_N, budget, seed
-        self.done, self.pool = done, pool
+        self.lengths_N, self.budget, self.seed, self.done = lengths_N, budget, seed, done
         self.epoch = 0
         self.count = self.sufficient_count()
 

@@ -3,7 +3,6 @@
 import itertools
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -27,10 +26,13 @@ LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 REVIEWS = st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8)
 
 
-POOLS = partial(TrainPlans, pool=32)  # small, so that there are several
+class SmallPools(TrainPlans):
+    """Pools so small that the lengths of a test fill several."""
+
+    pool = 32
 
 
-def plan(lengths, epoch=0, kind=POOLS, budget=200, seed=1, count=None):
+def plan(lengths, epoch=0, kind=SmallPools, budget=200, seed=1, count=None):
     sampler = kind(lengths, budget, seed)
     sampler.set_epoch(epoch)
     if count:
@@ -47,7 +49,7 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
         assert len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
 
 
-@pytest.mark.parametrize("kind", [POOLS, FewShapesPlans])
+@pytest.mark.parametrize("kind", [SmallPools, FewShapesPlans])
 @given(LENGTHS, st.integers(0, 20), st.floats(0, 1))
 @example(np.array([80, 1, 1, 1]), 0, 1.0)
 @example(np.array([10] * 10), 1, 0.5)
@@ -62,7 +64,7 @@ def test_a_given_number_of_batches_is_that_of_every_epoch(kind, lengths, epoch, 
 def test_composition_order_and_random_numbers_of_the_batches_are_random():
     """In order of length, a net would learn one length after the other."""
     lengths = np.random.default_rng(0).integers(1, 80, 2000)
-    epochs = [plan(lengths, epoch, partial(TrainPlans, pool=256))[1] for epoch in range(3)]
+    epochs = [plan(lengths, epoch)[1] for epoch in range(3)]
     for batches in epochs:
         longest = [lengths[index].max() for _, index in batches]
         assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
