@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import Batch, Ragged, map_per_token, ragged
+from imdbattn.data.plans import Plan
+from imdbattn.data.ragged import Batch, BatchOptions, Ragged, map_per_token, ragged
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.nn.beyond.context import Phrases, folds_of
 from imdbattn.settings.schema import PhraseSettings
@@ -85,6 +86,13 @@ def metadata(classes: int = 3) -> dict[str, Any]:
     return {"vectors": vectors().fingerprint, "labels": [str(number) for number in range(classes)]}
 
 
+def batch_of(split: Ragged, rows: Any = None, seed: int = 0, **options) -> Batch:
+    """Some reviews of a split, by default all, as one batch. options: see BatchOptions."""
+    items_B = np.arange(len(split)) if rows is None else np.asarray(rows)
+    (made,) = split.batches([Plan(seed, items_B)], BatchOptions(**options))
+    return made
+
+
 def batch(
     model: torch.nn.Module, reviews: list[list[int]], order=None, padding: int = 0, **options
 ) -> Batch:
@@ -93,6 +101,5 @@ def batch(
     given = ragged(reviews)
     if phrases is not None:
         given = with_words_before(given, phrases.longest)
-    rows_B = torch.arange(len(reviews)) if order is None else torch.tensor(order)
-    made = given.batch(rows_B, **options)
+    made = batch_of(given, order, **options)
     return map_per_token(made, lambda x: F.pad(x, (0, 0) * (x.ndim - 2) + (0, padding)))

@@ -117,10 +117,6 @@ class Ragged:
         )
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
-    def batch(self, index_B: Tensor, *, seed: int = 0, **options: Any) -> Batch:
-        """Returns the reviews `index_B` (on the CPU) as one batch. options: see BatchOptions."""
-        return self.batches([Plan(seed, index_B.numpy())], BatchOptions(**options))[0]
-
     def batches(
         self,
         plans: Sequence[Plan],

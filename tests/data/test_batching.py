@@ -21,6 +21,7 @@ from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.task import training_settings
+from tests.nets import batch_of
 
 LENGTHS = st.lists(st.integers(0, 80), min_size=4, max_size=120).map(np.array)
 REVIEWS = st.lists(st.lists(st.integers(3, 99), max_size=30), min_size=1, max_size=8)
@@ -113,7 +114,7 @@ def head_and_tail(length: int, max_tokens: int | None, start_share: float) -> li
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     def kept(seed: int) -> torch.Tensor:
         whole = ragged([list(range(3, 103))] * 400)
-        batch = whole.batch(torch.arange(400), word_dropout=0.3, seed=seed)
+        batch = batch_of(whole, word_dropout=0.3, seed=seed)
         return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
 
     one, other = kept(1), kept(2)
@@ -126,7 +127,7 @@ def test_dropped_words_are_drawn_for_each_word_review_and_seed():
 
 @given(REVIEWS, st.floats(0, 0.95), st.integers(0, 99))
 def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
-    batch = ragged(reviews).batch(torch.arange(len(reviews)), word_dropout=share, seed=seed)
+    batch = batch_of(ragged(reviews), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):
         length = int(batch.lengths_B[row])
         assert length >= min(1, len(review))
@@ -149,11 +150,12 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     reviews, max_tokens, start_share, share, before, multiple
 ):
     """Also for a word after the gap of a truncated review; the first word has none before it."""
-    order = torch.arange(len(reviews)).flip(0)
+    order = np.arange(len(reviews))[::-1]
     options = {"max_tokens": max_tokens, "start_share": start_share}
     options |= {"word_dropout": share, "pad_to": multiple}
-    batch = with_words_before(ragged(reviews), before + 1).batch(order, seed=7, **options)
-    plain = ragged(reviews).batch(order, seed=7, **options)
+    phrases = with_words_before(ragged(reviews), before + 1)
+    batch = batch_of(phrases, order, seed=7, **options)
+    plain = batch_of(ragged(reviews), order, seed=7, **options)
     assert all(getattr(batch, name).equal(getattr(plain, name)) for name in plain._fields[:-1])
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):

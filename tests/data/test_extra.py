@@ -20,7 +20,7 @@ from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.phrases import training_folds
 from imdbattn.tasks.task import settings_of
 from tests.commands import label_texts
-from tests.nets import learner, net, reviews
+from tests.nets import batch_of, learner, net, reviews
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, smoothing):
     order = torch.tensor([4, 0, 5, 2])
-    batch = reviews(count=6, classes=2).batch(order)
+    batch = batch_of(reviews(count=6, classes=2), order)
     cfg = settings("model=mean", f"label_smoothing={smoothing}")
     module = learner(cfg, net(settings, "mean", classes=2), 2)
     module.register_buffer("targets_NC", torch.rand(6, 2).softmax(1))

@@ -28,7 +28,7 @@ from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 from imdbattn.tasks.weights import predictor_of
-from tests.nets import learner, net, phrases, reviews
+from tests.nets import batch_of, learner, net, phrases, reviews
 
 FOLDS, ROWS = 4, 12  # ROWS: ids there are
 Phrase = tuple[int, ...]  # ids in the order in which they are read
@@ -56,7 +56,7 @@ def counted(
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
     """The rows of the phrases that end at each word, (B, T, O)."""
     data = with_words_before(ragged(list(texts)), phrases.longest)
-    batch = data.batch(torch.arange(len(texts)))
+    batch = batch_of(data)
     return phrases(batch.tokens_BT, batch.before_BTW)
 
 
@@ -118,7 +118,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labeled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
-    batch = with_words_before(ragged(texts), longest).batch(torch.arange(len(texts)))
+    batch = batch_of(with_words_before(ragged(texts), longest))
     found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
     assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
@@ -226,7 +226,7 @@ def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(se
     module = module_for(settings, rung, read)
     rows_B = torch.tensor([399, 3, 250, 0, 120])
     options = {"max_tokens": 20, "start_share": 0.5, "word_dropout": 0.5}
-    batch = with_words_before(read, 3).batch(rows_B, **options)
+    batch = batch_of(with_words_before(read, 3), rows_B, **options)
     own = [module.ratios_MF[read.offsets[row] : read.offsets[row + 1]] for row in rows_B]
     ratios_BTF = torch.zeros(*batch.tokens_BT.shape, module.ratios_MF.shape[1])
     for number, ratios_TF in enumerate(own):

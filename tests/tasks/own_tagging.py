@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.ragged import Batch, Ragged
+from imdbattn.data.ragged import Batch, BatchMaker, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, SinusoidalPositions, WordPositions, sequence_mask
 from imdbattn.settings.objects import make
@@ -186,7 +186,7 @@ class TaggingPredictor(Predictor):
             ids = torch.tensor([LETTERS.index(letter) for letter in text])
             offsets = torch.tensor([0, len(ids)])
             split = Ragged(ids.int(), offsets, torch.zeros(1, dtype=torch.int64), np.arange(1))
-            logits_T = self.net(split.batch(torch.arange(1)))[0]
+            logits_T = self.net(BatchMaker(split).of_items(np.arange(1)))[0]
             output = " ".join("1" if logit > 0 else "0" for logit in logits_T.tolist())
             confidence = logits_T.abs().sigmoid().prod().item()
             model = self.settings.model.name

@@ -15,7 +15,7 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask
 from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.weights import from_initial
-from tests.nets import WORDS, net
+from tests.nets import WORDS, batch_of, net
 from tests.resuming import saved
 
 PLAIN = ("model.phrases=null",)
@@ -25,10 +25,6 @@ GUESSED = torch.arange(2, 2 + WORDS, 2)  # every other word may be masked
 def guesser(settings, *overrides: str) -> MaskedWords:
     encoder = net(settings, "pretrained", *PLAIN, *overrides)
     return MaskedWords(encoder, GUESSED, torch.ones_like(GUESSED), 2 + WORDS).eval()
-
-
-def batch_of(reviews):
-    return ragged(reviews).batch(torch.arange(len(reviews)))
 
 
 REVIEWS = st.lists(
@@ -42,7 +38,7 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
 
     @given(REVIEWS, st.data())
     def holds(reviews, data):
-        batch = batch_of(reviews)
+        batch = batch_of(ragged(reviews))
         masked = torch.zeros_like(batch.tokens_BT, dtype=torch.bool)
         masked[0, 0] = True
         batch.tokens_BT[0, 0] = GUESSED[0]
@@ -63,7 +59,7 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
 
 def test_a_masked_word_is_predicted_from_its_own_place_after_cls(settings):
     pooling = "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling"
-    model, batch = guesser(settings, pooling, "model.net.layers=0"), batch_of([[2, 4, 6]])
+    model, batch = guesser(settings, pooling, "model.net.layers=0"), batch_of(ragged([[2, 4, 6]]))
     masked = torch.tensor([[True, False, False]])
     before, _ = model(batch, masked, torch.tensor([0]))
     with torch.no_grad():
@@ -125,7 +121,7 @@ def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings)
     """A recorded step predicts as many words whatever is masked."""
     model = guesser(settings)
     module = MaskedWordModule(model, settings("model=pretrained", "task=masked_words"), {})
-    batch = batch_of([[2, 4, 3, 6, 8], [4, 2], [3]])
+    batch = batch_of(ragged([[2, 4, 3, 6, 8], [4, 2], [3]]))
     masked = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0]]).bool()
     exact, fixed = (module.predict(batch, masked, most=most) for most in (None, 9))
     assert len(exact[0]) == int(exact[3].sum()) == 3

@@ -60,9 +60,8 @@ def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
 @hypothesis_settings(max_examples=20, deadline=None)
 def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
     reviews = with_words_before(nets.reviews(seed, count=6, longest=9), before + 1)
-    rows_B = torch.arange(len(reviews))
-    whole = reviews.batch(rows_B)
-    thinned = reviews.batch(rows_B, word_dropout=dropped, seed=seed)
+    whole = nets.batch_of(reviews)
+    thinned = nets.batch_of(reviews, word_dropout=dropped, seed=seed)
     left_BT = torch.zeros(whole.tokens_BT.shape, dtype=torch.bool)
     left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
     # position 0 is also that of padding
