@@ -160,7 +160,7 @@ class Tracker:
         """
         results = logged_results(metrics)
         for choice, logger in self.started.items():
-            with only_warning(log, f"logger.{choice}: results were not logged"):
+            with only_warning(log, f"logger.{choice}: not all results were logged"):
                 logger.publish(folder, metrics, results)
 
     def __enter__(self) -> Self:

@@ -89,18 +89,14 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         return self._experiment is not None
 
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
-        run, rows = self.experiment, self._settings["table_rows"]
-        with only_warning(log, "W&B: best values were not logged"):
-            run.summary.update(dict(values))  # `log` would draw curves of one point
-        with only_warning(log, "W&B: predictions were not logged"):
-            characters = self._settings["table_characters"]
-            run.log(predictions_as_media(folder, metrics, rows, characters))
-        with only_warning(log, "W&B: pictures were not logged"):
-            pictures = folder / "pictures"
-            run.log(pictures_and_page("pictures", pictures, pictures / "attention.html"))
-        if self._settings["artifacts"]:
-            with only_warning(log, "W&B: the model was not uploaded"):
-                send_model(run, folder)
+        run, settings = self.experiment, self._settings
+        run.summary.update(dict(values))  # `log` would draw curves of one point
+        rows, characters = settings["table_rows"], settings["table_characters"]
+        run.log(predictions_as_media(folder, metrics, rows, characters))
+        pictures = folder / "pictures"
+        run.log(pictures_and_page("pictures", pictures, pictures / "attention.html"))
+        if settings["artifacts"]:
+            send_model(run, folder)
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
         config = {
