@@ -1,12 +1,12 @@
 """Calls and requests to servers with a timeout."""
 
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 from typing import TypeVar
+
+import requests  # W&B depends on it
 
 Result = TypeVar("Result")
 
@@ -27,14 +27,6 @@ def result_within(seconds: float, call: Callable[[], Result]) -> Result:
 
 def http_status(url: str, timeout: float) -> int | None:
     """Returns the HTTP status of `url`; None if no response arrives within `timeout` seconds."""
-
-    def request() -> int:
-        try:
-            with urllib.request.urlopen(url, timeout=timeout) as response:
-                return response.status
-        except urllib.error.HTTPError as error:
-            return error.code
-
     with suppress(Exception):
-        return result_within(timeout, request)
+        return result_within(timeout, lambda: requests.head(url, timeout=timeout).status_code)
     return None

@@ -12,9 +12,11 @@ import subprocess
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
@@ -145,7 +147,7 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
     account = wandb_account()
     mode = mode or account.mode
     if mode in ("offline", "disabled", "dryrun"):
-        return "offline" if mode == "dryrun" else mode
+        return mode
     server = account.base_url
     reason = f"W&B: {server} does not answer"
     if not has_key(account):
@@ -169,21 +171,12 @@ def wandb_account() -> wandb.Settings:
 
 
 def has_key(account: wandb.Settings) -> bool:
-    """Returns whether W&B has a key for the server, perhaps in ~/.netrc.
-
-    W&B's own function is private (tried: wandb 0.31); without it, ~/.netrc must name the server
-    itself, not the one that it replaces.
-    """
+    """Returns whether W&B has a key for the server, perhaps in ~/.netrc."""
     if account.api_key or account.identity_token_file:
         return True
-    try:
-        from wandb.sdk.lib.wbauth import read_netrc_auth
-    except ImportError:
-        from requests.utils import get_netrc_auth  # a dependency of wandb
-
-        return get_netrc_auth(account.base_url) is not None
-    with suppress(wandb.errors.AuthenticationError):
-        return read_netrc_auth(host=account.base_url) is not None
+    file = os.path.expanduser(os.environ.get("NETRC") or "~/.netrc")
+    with suppress(OSError, NetrcParseError):
+        return netrc(file).authenticators(urlsplit(account.base_url).netloc) is not None
     return False
 
 
