@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NestedDict
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
@@ -54,14 +53,3 @@ def refuse_credentials(settings: object) -> None:
             " it, and use `wandb login`, `hf auth login` or the environment (WANDB_API_KEY,"
             " HF_TOKEN)"
         )
-
-
-def without_credentials(settings: Mapping[str, object]) -> NestedDict:
-    """Returns the settings without those that look like a credential."""
-    kept: NestedDict = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and not SECRET_NAME.search(name):
-            kept[name] = without_credentials(value)
-        elif not any(credentials(value, name)):
-            kept[name] = value
-    return kept

@@ -15,7 +15,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
-from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
@@ -35,7 +34,7 @@ class StartedRun:
 
     folder: Path  # the run folder
     name: str  # the model and the seed
-    settings: NestedDict  # they contain no credentials
+    settings: NestedDict
     environment: NestedDict  # the content of environment.json
     resume: bool  # whether it continues the run in its folder
     group: str | None  # the name of the sweep or search that it belongs to
@@ -135,9 +134,8 @@ class Tracker:
         if fold:
             name += f"-fold{fold}"
         file = folder / "environment.json"
-        environment = without_credentials(read_json(file) if file.exists() else {})
-        shown, group = without_credentials(settings), group_of(folder)
-        run = StartedRun(folder, name, shown, environment, resume, group)
+        environment = read_json(file) if file.exists() else {}
+        run = StartedRun(folder, name, settings, environment, resume, group_of(folder))
         for choice, arguments in self.to_start.items():
             logger: Logger = make(filled_in(arguments, run), f"logger.{choice}", Logger)
             receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)

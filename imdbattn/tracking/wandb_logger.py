@@ -24,7 +24,6 @@ from lightning.pytorch import loggers
 from pydantic import Field
 
 from imdbattn.errors import UserError, in_line, only_warning
-from imdbattn.settings.credentials import without_credentials
 from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
@@ -205,7 +204,7 @@ def start_wandb(
     """
     given = {name: settings[name] for name in settings if name not in OWN_KEYS}
     given = {name: value for name, value in given.items() if value is not None}
-    config = without_credentials({**config, **given.pop("config", {})})
+    config = {**config, **given.pop("config", {})}
     named = {"project": "imdbattn", "run_group": group, **named}
     fields = wandb.Settings(**named)  # type: ignore[arg-type]
     fields.update_from_env_vars(dict(os.environ))
