@@ -67,11 +67,11 @@ def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides,
     those with the fewest first: the others are compared with the first one.
 
-    A label is the model's name and the overrides whose values not all runs have: `residual
-    layers=6`, `residual_pe score=Dot`. Where that is the same, whole names and the experiment are
-    given, then the names of the files of data, vectors and first weights, at last a digest of all.
+    A label is the model's name and the overrides that not all runs have: `residual layers=6`,
+    `residual_pe score=Dot`. Where that is the same, whole names and the experiment are given, then
+    the names of the files of data, vectors and first weights, at last a digest of all.
     """
-    common = {*shared_overrides(runs), *equal_settings(runs)}
+    common = shared_overrides(runs)
     ladder = []
     for group in grouped(runs, lambda run: run.identity):
         overrides = [override for override in shared_overrides(group) if override not in common]
@@ -164,21 +164,6 @@ def sources(run: FinishedRun) -> list[str]:
         for setting, value in flat(run.settings).items()
         if value is not None and within(setting, *SOURCES)
     ]
-
-
-def equal_settings(runs: Sequence[FinishedRun]) -> set[str]:
-    """Returns the overrides of any run whose settings have the same value in all runs, such as
-    `trainer.max_epochs=3` where an experiment sets it for the others.
-    """
-    every = [flat(run.settings) for run in runs]
-    equal = set()
-    for override in {override for run in runs for override in run.overrides}:
-        setting = override.partition("=")[0]
-        if setting in every[0] and all(
-            setting in settings and settings[setting] == every[0][setting] for settings in every
-        ):
-            equal.add(override)
-    return equal
 
 
 # --- pairs ----------------------------------------------------------------------------------------
