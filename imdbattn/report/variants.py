@@ -13,7 +13,6 @@ from imdbattn.settings.keys import (
     IN_VARIANT,
     NOT_IN_LABELS,
     OF_RUNGS,
-    OF_RUNGS_IN_FILES,
     SOURCES,
     as_text,
     flat,
@@ -261,9 +260,7 @@ def differences(new: Variant, old: Variant) -> Differences:
         if value == old_value:
             continue
         in_both = setting in new_settings and setting in old_settings
-        is_typed = setting in typed or (
-            within(setting, *typed) and setting not in OF_RUNGS_IN_FILES
-        )
+        is_typed = within(setting, *typed)
         group = setting.rpartition(".")[0]  # data.tokenizer may be a name without _target_
         if old_value is None:
             old_value = old_settings.get(group)

@@ -58,8 +58,6 @@ OF_RUNGS = (
     *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
     *("trainer.max_epochs", "trainer.gradient_clip_val"),
 )
-# The choice of a file, such as optim=adamw, also sets these.
-OF_RUNGS_IN_FILES = ("optim.lr", "optim.weight_decay")
 # Overrides that choose a file of conf/ and do not name a variant: the model's name precedes its
 # label, and the others do not change it
 UNNAMED_CHOICES = ("model", "task", "trainer", "debug")
