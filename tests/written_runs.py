@@ -106,7 +106,7 @@ def write_decoded(
 
 
 def quick_sets(*folders, **options) -> list[dict]:
-    return compare_sets(compare_settings(folders, **{"words": WORDS} | options))
+    return compare_sets(compare_settings(folders, **options))
 
 
 def quick(*folders, **options) -> dict:
@@ -114,5 +114,4 @@ def quick(*folders, **options) -> dict:
     return found
 
 
-WORDS = {"not": ["not", "n't"], "but": ["but"]}
 EXTENDS = {"base": "mean", "base_pe": "base", "residual": "base", "residual_pe": "residual"}

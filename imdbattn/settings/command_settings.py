@@ -141,16 +141,11 @@ class CompareSettings(RunsSettings):
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
 
 
-def compare_settings(
-    runs: Iterable[str | Path], words: object = None, **changes: object
-) -> CompareSettings:
-    """Returns the settings of conf/compare.yaml for these folders, with changes that are not None.
-
-    words: replaces the default words.
+def compare_settings(runs: Iterable[str | Path], **changes: object) -> CompareSettings:
+    """Returns the settings of conf/compare.yaml for these folders, with changes that are not None;
+    `words` adds lists to the default ones, as on the command line.
     """
     values = overlay(defaults("compare"), {"runs": list(map(str, runs)), **changes})
-    if words is not None:
-        values["words"] = words
     return validate_as(CompareSettings, values)
 
 
