@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import in_line, visible
-from imdbattn.io.files import write_atomically, writing_into
+from imdbattn.io.files import write_atomically
 from imdbattn.report.content import Skipped
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 def write_report(report: Report, out: Path) -> Path:
     """Writes the report into `out`: HTML, Markdown, JSON, and figures. Returns the HTML page.
 
-    Everything is rendered before anything is written, and every file is atomic. Figures of an
-    earlier report in `out` that this one does not have are removed.
+    Everything is rendered before anything is written, and every file is atomic. The numbers of an
+    earlier report are removed by an index, which has none.
     """
     pictures = [picture for section in report.sections for picture in section.pictures]
     drawn = {}
@@ -121,13 +121,8 @@ def write_report(report: Report, out: Path) -> Path:
         files[f"{report.name}.json"] = json.dumps(content, indent=1) + "\n"
     files[f"{report.name}.md"] = render(Path(__file__).with_name("report.md.jinja"), report=report)
     files[f"{report.name}.html"] = page(report, drawn)
-    old = out / f"{report.name}.md"
-    with writing_into(out):
-        text = old.read_text() if old.exists() else ""
-        figures = re.findall(r"\]\((figures/\w+)\.png\)", text)
-        written = [f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf")]
-        for name in {*written, f"{report.name}.json", f"{report.name}.tex"} - files.keys():
-            (out / name).unlink(missing_ok=True)
+    for name in {f"{report.name}.json", f"{report.name}.tex"} - files.keys():
+        (out / name).unlink(missing_ok=True)
     for name, data in files.items():
         write_atomically(out / name, data)
     return out / f"{report.name}.html"
