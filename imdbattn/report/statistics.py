@@ -186,9 +186,6 @@ def pseudo_values(
     columns = []
     for probabilities_NC in probabilities:
         whole = finite(metric(labels_N, probabilities_NC))
-        if groups == 1:
-            columns.append(np.array([whole]))
-            continue
         without_G = []
         for group in range(groups):
             kept_N = group_N != group
