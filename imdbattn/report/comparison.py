@@ -142,10 +142,6 @@ class ScoredVariant:
     right_NS: np.ndarray
     value_TS: np.ndarray
 
-    @property
-    def label(self) -> str:
-        return self.variant.label
-
 
 def compare_set(
     predictions: Mapping[FinishedRun, SplitPredictions], split: str, options: CompareSettings
@@ -379,8 +375,8 @@ def compare_pairs(
         old_N = old.right_NS.mean(1)
         new_N = new.right_NS.mean(1)
         pair: RungPair = {
-            "from": old.label,
-            "to": new.label,
+            "from": old.variant.label,
+            "to": new.variant.label,
             "metric": short_name(metric),
             "difference": estimate.mean,
             "interval": estimate.interval,
@@ -414,7 +410,7 @@ def disagreements(
         if spread_N[n] == 0:
             break
         label = labels[first.labels_N[n]] if labels else first.labels_N[n]
-        probabilities = zip([one.label for one in scored], true_NV[n].tolist(), strict=True)
+        probabilities = zip([one.variant.label for one in scored], true_NV[n].tolist(), strict=True)
         item: Disagreement = {
             "row": int(first.rows_N[n]),
             "label": str(label),
