@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.report import statistics
@@ -206,10 +206,8 @@ def values_by_text(
     probabilities = [seed.probabilities_NC for seed in seeds if seed.probabilities_NC is not None]
     if len(probabilities) < len(seeds):
         raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
-    try:
+    with wrapping_errors(f"metric={name} failed"):
         return statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
-    except Exception as error:  # the user's function may raise anything
-        raise UserError(f"metric={name} failed: {type(error).__name__}: {error}") from error
 
 
 def interval_of(metric: str, value_TS: np.ndarray, labels_N: np.ndarray) -> Interval:
