@@ -116,9 +116,7 @@ def write_report(report: Report, out: Path) -> Path:
         drawn[picture.name] = files[f"figures/{picture.name}.png"] = png(figure)
         files[f"figures/{picture.name}.pdf"] = pdf(figure)
     if report.content is not None:
-        # null instead of NaN
-        content = json.loads(json.dumps(report.content), parse_constant=lambda _: None)
-        files[f"{report.name}.json"] = json.dumps(content, indent=1) + "\n"
+        files[f"{report.name}.json"] = json.dumps(report.content, indent=1) + "\n"
     files[f"{report.name}.md"] = render(Path(__file__).with_name("report.md.jinja"), report=report)
     files[f"{report.name}.html"] = page(report, drawn)
     for name in {f"{report.name}.json", f"{report.name}.tex"} - files.keys():
