@@ -221,10 +221,8 @@ def find_runs(
 def run_folders(root: Path) -> Iterator[Path]:
     """Yields the folders with a config.yaml, sorted by path, without the trials of searches.
 
-    A link is followed only to a run folder, which prevents cycles. Raises OSError for a folder that
-    cannot be read.
+    A link is followed only to a run folder, which prevents cycles.
     """
-    os.listdir(root)  # os.walk ignores errors
     for path, inside, files in os.walk(root):
         if "config.yaml" in files:
             yield Path(path).resolve()
