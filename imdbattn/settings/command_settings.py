@@ -1,5 +1,4 @@
-"""The settings of the commands other than imdbattn.train: one class for each, as
-its file in conf/.
+"""The settings of the commands other than imdbattn.train, one class for each command.
 
 A setting of `data` or `trainer` that is None keeps the value that the run was trained with.
 """
