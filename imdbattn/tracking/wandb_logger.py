@@ -170,12 +170,15 @@ def wandb_account() -> wandb.Settings:
 
 
 def has_key(account: wandb.Settings) -> bool:
-    """Returns whether W&B has a key for the server, perhaps in ~/.netrc."""
+    """Returns whether W&B has a key for the server, perhaps in ~/.netrc, or one of api.wandb.ai,
+    which the server of wandb 0.31 accepts.
+    """
     if account.api_key or account.identity_token_file:
         return True
     file = os.path.expanduser(os.environ.get("NETRC") or "~/.netrc")
+    hosts = (urlsplit(account.base_url).netloc, "api.wandb.ai")
     with suppress(OSError, NetrcParseError):
-        return netrc(file).authenticators(urlsplit(account.base_url).netloc) is not None
+        return any(map(netrc(file).authenticators, hosts))
     return False
 
 

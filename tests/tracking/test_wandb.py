@@ -283,9 +283,12 @@ def test_what_the_commands_of_wandb_have_set_counts(nobody, tmp_path):
     nobody.chdir(tmp_path)
     typed("login", "--no-verify", "k" * 40)
     assert wandb_logger.wandb_mode(None, 10) == "online"
+    netrc = tmp_path / "none"  # as earlier versions of W&B have written it
+    netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n")
+    assert wandb_logger.wandb_mode(None, 10) == "online"
     typed("login", "--no-verify", "--host", "http://127.0.0.1:9", "k" * 40)
     assert wandb_logger.wandb_mode(None, 10) == "online"
-    assert asked[1] == "http://127.0.0.1:9" != asked[0]
+    assert asked[2] == "http://127.0.0.1:9" != asked[1]
     typed("offline")
     assert wandb_logger.wandb_mode(None, 10) == "offline"
     assert wandb_logger.wandb_mode("online", 10) == "online"
