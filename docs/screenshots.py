@@ -9,10 +9,10 @@ from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as Tab
 
 from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
-from imdbattn.settings.command_settings import ExploreSettings
-from tests.explorer import Page, Server, chromium, settle
+from tests.explorer import Page, chromium, served, settle
 from tests.processes import ROOT
 
 OUT = ROOT / "docs" / "explore"
@@ -72,17 +72,15 @@ def main() -> None:
         cfg = resolved_dict(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
     page = Page(validate_as(ExploreSettings, cfg))
     run = {found.model: name for name, found in page.runs.by_id.items()}
-    server = Server(page)
     OUT.mkdir(exist_ok=True)
-    with sync_playwright() as started:
+    with served(page) as address, sync_playwright() as started:
         browser = chromium(started)
         draw_file(browser, (OUT / "ladder.html").as_uri())
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        draw_long(tab, server.address, run["residual_pe"])
-        visit(tab, server.address, run["seq2seq_attention"], source="ATTENTION")
+        draw_long(tab, address, run["residual_pe"])
+        visit(tab, address, run["seq2seq_attention"], source="ATTENTION")
         tab.locator("#writers").screenshot(path=OUT / "sequence.png")
         browser.close()
-    server.stop()
     print(*sorted(map(str, Path(OUT).glob("*.png"))), sep="\n")
 
 

@@ -6,6 +6,8 @@ import shutil
 import socket
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,11 +42,11 @@ class Page:
 
     def __init__(self, cfg: ExploreSettings):
         client = pytest.importorskip("starlette.testclient")
-        from imdbattn.tools.explore.server import make_app
+        from imdbattn.tools.explore.server import make_server
 
         self.runs = Runs(cfg.runs, cfg)
         address = f"http://127.0.0.1:8765/{TOKEN}/"
-        app = make_app(self.runs, TOKEN)
+        app = make_server(self.runs, TOKEN).config.app
         self.client = client.TestClient(app, address, raise_server_exceptions=False)
 
     def run(self, label: str) -> str:
@@ -84,25 +86,23 @@ def opened(content: bytes) -> SimpleNamespace:
     return SimpleNamespace(**facts, maps=weights, rest=numbers)
 
 
-class Server:
-    """Serves a page from a thread of this process, so that tests can compare with its models."""
+@contextmanager
+def served(page: Page) -> Iterator[str]:
+    """Serves a page from a thread of this process, so that tests can compare with its models.
 
-    def __init__(self, page: Any):
-        uvicorn = pytest.importorskip("uvicorn")
-        from imdbattn.tools.explore.server import make_app
+    Yields its address.
+    """
+    from imdbattn.tools.explore.server import make_server
 
-        self.page, self.opened = page, socket.socket()
-        self.opened.bind(("127.0.0.1", 0))
-        self.opened.listen()
-        self.address = f"http://127.0.0.1:{self.opened.getsockname()[1]}/{TOKEN}/"
-        self.uvicorn = uvicorn.Server(uvicorn.Config(make_app(page.runs, TOKEN), log_level="error"))
-        self.thread = threading.Thread(target=self.uvicorn.run, args=[[self.opened]], daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.uvicorn.should_exit = True
-        self.thread.join(30)
-        self.opened.close()
+    server = make_server(page.runs, TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        thread = threading.Thread(target=server.run, args=[[opened]], daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{opened.getsockname()[1]}/{TOKEN}/"
+        finally:
+            server.should_exit = True
+            thread.join(30)
 
 
 def chromium(playwright: Any) -> Any:

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.explorer import Server, settle
+from tests.explorer import Page, served, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
@@ -13,21 +13,26 @@ playwright = pytest.importorskip(
 
 
 @pytest.fixture
-def server(page_of, folder_of) -> Iterator[Server]:
-    server = Server(page_of(folder_of("mean"), folder_of("base")))
-    yield server
-    server.stop()
+def page(page_of, folder_of) -> Page:
+    return page_of(folder_of("mean"), folder_of("base"))
 
 
-def test_the_next_review_is_one_that_meets_all_conditions(server, open_page):
-    runs = {run.model: run for run in server.page.runs.by_id.values()}
-    tab = open_page(server.address, urlencode({"runs": ",".join(server.page.runs.by_id)}))
+@pytest.fixture
+def address(page) -> Iterator[str]:
+    with served(page) as address:
+        yield address
+
+
+def test_the_next_review_is_one_that_meets_all_conditions(page, address, open_page):
+    runs = {run.model: run for run in page.runs.by_id.values()}
     own, other = (runs[name].predictions("test") for name in ("mean", "base"))
-    for condition, chosen_N in {
+    conditions = {
         "wrong": ~own.right_N,
         "disagree": own.predicted_N != other.predicted_N,
         "confident": own.confidence_N >= 0.9,
-    }.items():
+    }
+    tab = open_page(address, urlencode({"runs": ",".join(page.runs.by_id)}))
+    for condition, chosen_N in conditions.items():
         tab.locator("#browser summary").click()
         tab.select_option("#browsed", label="mean, seed 1")
         tab.locator(f"#browser input[name={condition}]").check()
@@ -37,7 +42,7 @@ def test_the_next_review_is_one_that_meets_all_conditions(server, open_page):
             tab.locator("#next" if place < 3 else "#previous").click()
             settle(tab)
             number = place if place < 3 else 1
-            expected = f"Review {number} of {len(rows)} that match, of {len(chosen_N)}; row {row}."
-            assert expected in tab.locator("#match").inner_text()
+            expected = f"Review {number} of {len(rows)} that match, of {len(chosen_N)}; row"
+            assert f"{expected} {row}." in tab.locator("#match").inner_text()
             assert tab.locator("#text").input_value() == runs["mean"].texts("test", [row])[0]
         tab.reload()

@@ -4,7 +4,6 @@ All addresses are below /<token>/. Only requests for 127.0.0.1 or localhost are 
 other site can reach the server by a host name of its own.
 """
 
-import contextlib
 import json
 import secrets
 import socket
@@ -17,7 +16,6 @@ import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -25,8 +23,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.types import Message as ASGIMessage
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.settings.command_settings import ExploreSettings
@@ -64,10 +60,7 @@ def encoded(value: object) -> Response:
 
 
 def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
-    """Returns a function that validates a message and answers it in another thread.
-
-    Nothing is computed if the page has been closed.
-    """
+    """Returns a function that validates a message and answers it in another thread."""
 
     def answer(message: Message) -> Response:
         with runs.lock:
@@ -75,8 +68,6 @@ def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[R
 
     async def handle(request: Request) -> Response:
         message = kind.model_validate_json(await request.body())
-        if await request.is_disconnected():
-            return Response(status_code=499)
         return await run_in_threadpool(answer, message)
 
     return handle
@@ -101,8 +92,8 @@ def refusal(status: int, reason: str) -> Response:
     return JSONResponse({"error": reason}, status)
 
 
-def make_app(runs: Runs, token: str) -> ASGIApp:
-    """Returns the application, whose page has the address /<token>/."""
+def make_server(runs: Runs, token: str) -> uvicorn.Server:
+    """Returns the server, whose page has the path /<token>/."""
     routes: list[BaseRoute] = [
         Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"])
     ]
@@ -110,26 +101,23 @@ def make_app(runs: Runs, token: str) -> ASGIApp:
         routes.append(Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"]))
     static = Path(__file__).with_name("static")
     routes.append(Mount("/", StaticFiles(directory=static, html=True)))
-    # the traceback of the last is also printed
-    kinds: list[int | type[Exception]] = [ValidationError, UserError, HTTPException, Exception]
-    inner = Starlette(
+    kinds: list[int | type[Exception]] = [
+        *(ValidationError, UserError, HTTPException, ClientDisconnect),
+        Exception,  # of others, the traceback is also printed
+    ]
+    app = Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
         exception_handlers=dict.fromkeys(kinds, failed),
     )
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        """Adds the headers to every answer."""
-
-        async def send_with_headers(message: ASGIMessage) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        with contextlib.suppress(ClientDisconnect):
-            await inner(scope, receive, send_with_headers)
-
-    return app
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        headers=list(HEADERS.items()),
+    )
+    return uvicorn.Server(config)
 
 
 def serve(settings: ExploreSettings) -> None:
@@ -143,8 +131,4 @@ def serve(settings: ExploreSettings) -> None:
         runs.print_skipped()
         if settings.open:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
-        app = make_app(runs, token)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=2
-        )
-        uvicorn.Server(config).run(sockets=[opened])
+        make_server(runs, token).run(sockets=[opened])
