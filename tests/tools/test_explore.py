@@ -247,7 +247,7 @@ def test_positions_are_the_products_of_the_position_vectors(page, labels):
 
 def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     run = page.run(labels[WRITER[0]])
-    model = imdbattn.load(page.runs.run(run).folder)
+    model = imdbattn.load(page.runs.by_id[run].folder)
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)
         expected = model.predict([source], beams=beams)[0]

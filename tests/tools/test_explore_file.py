@@ -231,7 +231,7 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
     tab = open_file(written())
     name, own = next(iter(names_of(page, tab, ("residual_pe",)).items()))
     found = tab.evaluate("([text, model]) => imdbattn.classify(text, model)", [TEXT, own])
-    model = imdbattn.load(page.runs.run(name).folder)
+    model = imdbattn.load(page.runs.by_id[name].folder)
     expected = model.explain(TEXT)
     assert found["labels"] == model.labels
     assert found["tokens"] == expected.words

@@ -336,8 +336,6 @@ def write_page(
 
 def refuse_other_file(out: Path) -> None:
     """Raises UserError if a file exists that is not a page of `write_page`."""
-    if out.is_dir():
-        raise UserError(f"{out} is a folder: choose the name of a file, such as page.html")
     if out.exists():
         with out.open("rb") as file:
             if MARK.encode() not in file.read(1000):

@@ -1,7 +1,5 @@
 """The finished runs that the page shows, and their models; the models used last stay in memory."""
 
-import hashlib
-import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -12,13 +10,14 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict
 
 from imdbattn.data.sources.order_probe import SLOTS
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import variants
 from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import ExploreSettings, RunCommandSettings
+from imdbattn.settings.keys import hexdigest
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
@@ -64,12 +63,6 @@ class Runs:
         for skipped in self.skipped:
             print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
 
-    def run(self, name: str) -> FinishedRun:
-        """Raises UserError for a run that this server does not have."""
-        if name not in self.by_id:
-            raise UserError(f"this server has no run {in_line(name)}: reload the page")
-        return self.by_id[name]
-
     def loaded(self, folder: Path) -> Predictor:
         options = RunCommandSettings(
             run=str(folder), trust=self.options.trust, data=self.options.data
@@ -79,11 +72,11 @@ class Runs:
 
     def predictor(self, name: str) -> Predictor:
         """Returns the model of a run. Call it while holding `lock`."""
-        return self.load(self.run(name).folder)
+        return self.load(self.by_id[name].folder)
 
     def page_model(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
-        run = self.run(name)
+        run = self.by_id[name]
         predictor = cast(ReviewPredictor, self.predictor(name))  # PageModel checks it
         return PageModel(self.labels[name], predictor, run.metrics, run)
 
@@ -119,7 +112,7 @@ class Reviews(Message):
     run: str
 
     def answer(self, runs: Runs) -> dict[str, Any]:
-        run = runs.run(self.run)
+        run = runs.by_id[self.run]
         predictions = run.predictions("test")
         assert predictions.predicted_N is not None
         return {
@@ -152,7 +145,4 @@ def write_runs(options: ExploreSettings) -> None:
 
 def run_id(run: FinishedRun) -> str:
     """Returns a name that depends on the folder only, so that addresses of the page stay valid."""
-    folder = str(Path(run.folder).resolve()).encode("utf-8", "replace")
-    digest = hashlib.sha256(folder).hexdigest()[:6]
-    model = re.sub(r"[^A-Za-z0-9_.-]", "_", run.model)
-    return f"{model}-s{run.metrics['seed']}-{digest}"
+    return hexdigest({"folder": str(run.folder.resolve())})
