@@ -191,33 +191,12 @@ def tokenizer_json(name: object, words: Sequence[str]) -> str:
 
 def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -> str:
     """Returns README.md with the header that the Hugging Face hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    settings = predictor.settings
-    task = "text-classification" if facts else "text2text-generation"
     prefixes = {"validation": "val_", "test": "test_"}
-    scores = {split: key for split, key in prefixes.items() if f"{key}accuracy" in metrics}
-    source = settings.data.source
-    if not isinstance(source, str):
-        source = source.target
-    about = (task, source, metrics["test_set"], "accuracy")
-    results = [
-        EvalResult(*about, metrics[f"{key}accuracy"], dataset_split=split)
-        for split, key in scores.items()
-    ]
-    header = ModelCardData(
-        library_name=KIND,
-        pipeline_tag=task,
-        tags=[KIND, settings.model.name],
-        model_name=settings.model.name,
-        eval_results=results,
-    ).to_yaml()
     values = {
-        "settings": settings,
+        "settings": predictor.settings,
         "metrics": metrics,
         "facts": facts,
-        "scores": scores,
-        "header": header,
+        "scores": {name: key for name, key in prefixes.items() if f"{key}accuracy" in metrics},
         "labels": [escaped(label) for label in predictor.metadata.get("labels", ())],
         "dim": predictor.net.embedding.width if facts else None,
     }
