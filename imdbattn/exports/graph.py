@@ -86,8 +86,6 @@ def to_program(predictor: ReviewPredictor) -> ExportedProgram:
 
 def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
     """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
-    import onnxruntime  # the extra `onnx` installs it
-
     program = to_program(predictor)
     names = ["tokens_BT", "lengths_B"]
     if predictor.settings.model.phrases:
@@ -106,14 +104,22 @@ def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
             external_data=False,
             verbose=False,
         )
+    check_graph(predictor, read_onnx(path), "ONNX")
+
+
+def read_onnx(path: Path) -> Callable[..., Tensor]:
+    """Returns the graph in a file of `to_onnx` as a function of tensors."""
+    import onnxruntime  # the extra `onnx` installs it
+
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
 
     def run(*inputs: Tensor) -> Tensor:
         arrays = [tensor.numpy() for tensor in inputs]
         logits_BC, *_ = session.run(None, dict(zip(names, arrays, strict=True)))
         return torch.from_numpy(logits_BC)
 
-    check_graph(predictor, run, "ONNX")
+    return run
 
 
 def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:

@@ -22,7 +22,7 @@ from imdbattn.data.tokens import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
 from imdbattn.exports.folder import read_export, write_export
-from imdbattn.exports.graph import Graph, example, to_onnx, to_program
+from imdbattn.exports.graph import Graph, example, read_onnx, to_onnx, to_program
 from imdbattn.exports.vectors import ExportFacts, with_vectors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
@@ -314,25 +314,14 @@ def compare(predictor, graph, tolerance: float) -> None:
             )
 
 
-def runner(onnxruntime, file: Path):
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
-
-    def run(*inputs: torch.Tensor) -> torch.Tensor:
-        given = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
-        return torch.from_numpy(session.run(None, given)[0])
-
-    return run
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", [rung for rung in (*RUNGS, *BEYOND) if rung != "gru_query"])
 def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
-    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     predictor = random_predictor(settings, rung)
     compare(predictor, to_program(predictor).module(), 1e-5)
     to_onnx(predictor, tmp_path / "model.onnx")
-    compare(predictor, runner(onnxruntime, tmp_path / "model.onnx"), 1e-4)
+    compare(predictor, read_onnx(tmp_path / "model.onnx"), 1e-4)
 
 
 @pytest.mark.parametrize("rung", ["residual_pe", "log_counts"])
