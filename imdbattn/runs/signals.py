@@ -35,7 +35,6 @@ class Stopped(SystemExit):
     def __init__(self, number: int, line: str):
         super().__init__(128 + number)
         self.number, self.line = number, line
-        self.is_logged = False
 
 
 class Signals:
@@ -49,8 +48,8 @@ class Signals:
         self.text = text
         self.received = 0  # number of the signal that this process has received
         self.received_at = -math.inf
-        self.deferred = self.is_ending = False
-        self.raised: Stopped | None = None
+        self.deferred = False
+        self.raised: Stopped | None = None  # what this context has raised
 
     def describe(self) -> str:
         """Returns the line without the name of the signal."""
@@ -69,15 +68,12 @@ class Signals:
     ) -> None:
         for number, handler in self.previous.items():
             set_handler(number, handler)
-        stopped = error if isinstance(error, Stopped) else self.raised
-        if stopped is None:
+        if self.raised is None:
             return
-        if not stopped.is_logged:
-            stopped.is_logged = True
-            if stopped.line:
-                log.warning(stopped.line)
-        if error is not stopped:  # a library caught it, or raised another exception
-            raise stopped from error
+        if self.raised.line:
+            log.warning(self.raised.line)
+        if error is not self.raised:  # a library caught it, or raised another exception
+            raise self.raised from error
 
     def stop_at_once(self) -> None:
         """Makes signals raise Stopped at once; raises it now if one has arrived."""
@@ -86,7 +82,7 @@ class Signals:
             raise self.stopped(self.received)
 
     def defer(self) -> None:
-        """Makes a signal only set `received`; a second one raises Stopped at once."""
+        """Makes a signal only set `received`; the next ones raise Stopped at once."""
         self.listen(deferred=True)
 
     def listen(self, deferred: bool) -> None:
@@ -103,10 +99,6 @@ class Signals:
         if self.deferred:
             self.deferred = False
             return
-        if self.is_ending:  # a library does not let the process end
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.is_ending = True
         raise self.stopped(number)
 
     def stopped(self, number: int) -> Stopped:
