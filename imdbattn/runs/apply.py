@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_TEXTS = 16384  # texts that are labeled together; those of similar length share a batch
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
+TABLE_ROWS = 1024  # rows of a table that are written together
 
 
 def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
@@ -98,62 +100,51 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
 
 
 def predictions_of(
-    predictor: Predictor, texts: Iterable[str], options: PredictSettings
+    predictor: Predictor, texts: Iterable[str], options: PredictSettings, size: int = 1
 ) -> Iterator[Prediction]:
-    """Yields a prediction for each text, in order; `texts` may be an endless stream."""
-    for _, _, predictions in predicted(predictor, texts, options, 1):
-        yield from predictions
-
-
-def predict_columns(
-    predictor: Predictor, texts: Iterable[str], options: PredictSettings
-) -> Iterator[dict[str, list[object]]]:
-    """Yields the same as chunks of a table with `text`, and `row`, the number of the text."""
-    for first, chunk, predictions in predicted(predictor, texts, options, CHUNK_TEXTS):
-        table: dict[str, list[object]] = {"row": [*range(first, first + len(chunk))]}
-        table["text"] = [*chunk]
-        for prediction in predictions:
-            for name, value in prediction.columns().items():
-                table.setdefault(name, []).append(value)
-        yield table
-
-
-def predicted(
-    predictor: Predictor, texts: Iterable[str], options: PredictSettings, size: int
-) -> Iterator[tuple[int, list[str], Iterator[Prediction]]]:
-    """Yields the number of the first text of each chunk, its texts, and their predictions. Logs at
-    the end what was not read.
+    """Yields a prediction for each text, in order; `texts` may be an endless stream. Logs at the
+    end what was not read.
 
     size: the length of the first chunk, see `chunked`.
     """
     total = 0
     unread: Counter[str] = Counter()
-
-    def noted(predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-        for prediction in predictions:
+    for chunk in chunked(texts, size):
+        for prediction in predictor.predict(chunk, options, total):
             unread.update(prediction.unread)
             yield prediction
-
-    for first, chunk in chunked(texts, size):
         total += len(chunk)
-        yield first, chunk, noted(predictor.predict(chunk, options, first))
     if unread:
         log.warning(predictor.warning(total, unread))
 
 
-def chunked(texts: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields texts in chunks, with the number of the first.
+def predict_columns(
+    predictor: Predictor, texts: Iterable[str], options: PredictSettings
+) -> Iterator[dict[str, list[object]]]:
+    """Yields the same as parts of a table with `text`, and `row`, the number of the text."""
+    predictions, first = predictions_of(predictor, texts, options, CHUNK_TEXTS), 0
+    while part := list(islice(predictions, TABLE_ROWS)):
+        table: dict[str, list[object]] = {"row": [*range(first, first + len(part))]}
+        for prediction in part:
+            for name, value in {"text": prediction.text, **prediction.columns()}.items():
+                table.setdefault(name, []).append(value)
+        yield table
+        first += len(part)
+
+
+def chunked(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yields texts in chunks.
 
     Chunks double in length, from `size`: the first result is available at once, and later texts
     form large batches.
     """
-    chunk, characters, first = list[str](), 0, 0
+    chunk, characters = list[str](), 0
     for text in texts:
         chunk.append(text)
         characters += len(text)
         if len(chunk) == size or characters > CHUNK_CHARACTERS:
-            yield first, chunk
-            first, size, characters = first + len(chunk), min(2 * size, CHUNK_TEXTS), 0
-            chunk = []
+            yield chunk
+            chunk, characters = [], 0
+            size = min(2 * size, CHUNK_TEXTS)
     if chunk:
-        yield first, chunk
+        yield chunk
