@@ -81,14 +81,6 @@ class Run:
     def settings_file(self) -> Path:
         return self.folder / (EXPORTED if self.kind == "export" else "config.yaml")
 
-    @property
-    def text_column(self) -> str:
-        """Its data.text_column; falls back to `text`, even if the run cannot be opened."""
-        try:
-            return str(self.raw_settings["data"]["text_column"])
-        except Exception:  # a wrong run= raises a better error later
-            return "text"
-
     # --- weights --------------------------------------------------------------------------------
 
     @property
