@@ -47,8 +47,7 @@ def flipped(file: Path) -> None:
 
 
 DAMAGE = {
-    "a weight less": lambda file: repacked(file, lambda content: content["state_dict"].pop(WEIGHT)),
-    "truncated": lambda file: file.write_bytes(file.read_bytes()[:-500]),
+    "cannot be read": lambda file: file.write_bytes(file.read_bytes()[:-500]),
     "damaged, the checksum of .* does not match": flipped,
 }
 
@@ -60,9 +59,7 @@ def test_an_invalid_state_is_refused_and_nothing_is_deleted(stopped, tmp_path, c
     last = run / "checkpoints" / "last.ckpt"
     DAMAGE[case](last)
     before = contents(tmp_path)
-    with pytest.raises(
-        (UserError, RuntimeError, ValueError), match=case if "damaged" in case else None
-    ):
+    with pytest.raises(UserError, match=case):
         fit(cfg, run, resume=True)
     assert contents(tmp_path) == before
 

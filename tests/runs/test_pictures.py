@@ -1,14 +1,11 @@
 """Pictures show the numbers of their model."""
 
-import logging
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from imdbattn.data.corpus import prepare_reviews
-from imdbattn.folders.run import Run
 from imdbattn.nn.ladder import sinusoids
 from imdbattn.report.run_figures import (
     by_distance,
@@ -17,11 +14,7 @@ from imdbattn.report.run_figures import (
     scores_by_distance,
 )
 from imdbattn.runs.apply import load_predictor
-from imdbattn.runs.fit import write_results
-from imdbattn.runs.trainer import build_trainer
-from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
-from imdbattn.tasks.task import settings_of, training_settings
-from imdbattn.tasks.weights import predictor_of
+from imdbattn.runs.fit import fit
 from tests.resuming import saved
 
 
@@ -73,19 +66,8 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     assert scores_by_distance(reader("base").net) == {}
 
 
-def test_a_picture_that_fails_gives_only_a_warning(trained, tmp_path, monkeypatch, caplog):
+def test_a_picture_that_fails_gives_only_a_warning(settings, small, tmp_path, monkeypatch, caplog):
     monkeypatch.delattr("imdbattn.runs.pictures.write_attention")
-    run = Run(trained("base")[0])
-    cfg, predictor = settings_of(run), predictor_of(settings_of(run), run.checkpoint)
-    with_pictures = training_settings(cfg.dump() | {"test": False, "pictures": True})
-    module = ReviewClassifier(predictor.net, with_pictures, predictor.metadata)
-    with caplog.at_level(logging.WARNING):
-        write_results(
-            tmp_path,
-            build_trainer(cfg.trainer),
-            module,
-            ReviewData(cfg, prepare_reviews(cfg.data)),
-            {},
-        )
+    fit(settings(*small, "model=base", "trainer.max_epochs=1", "pictures=true"), tmp_path)
     assert "write_attention" in caplog.text
     assert (tmp_path / "metrics.json").exists()
