@@ -54,12 +54,12 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
         if sys.stdin.isatty():
             print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
         return Lines(stream_lines(None)), None
+    if out and out.exists() and os.path.samefile(out, file):
+        raise UserError(f"out={options.out} is the file that is read: choose another name")
     column = options.column
     if column is None and isinstance(options.run, str):
         column = Run(options.run, options.trust).settings["data"].get("text_column")
     texts = open_lines(file, column or "text")
-    if out and out.exists() and os.path.samefile(out, file):
-        raise UserError(f"out={options.out} is the file that is read: choose another name")
     return texts, kept_columns(file, options.keep) if options.keep else None
 
 
