@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,12 +12,11 @@ from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts, run_process
-from tests.marks import slow
 from tests.processes import environment
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+# Three processes score test sets of seven and of two reviews. Prints rows, lengths and accuracy.
 SCRIPT = """
-import json, sys
+import json
 import torch
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import BatchMaker, ragged
@@ -57,46 +55,23 @@ class Classifier(ReviewClassifier):
             result = [scores.items_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
             print("RESULT", json.dumps(result))
 
-STRATEGY = sys.argv[1]
-PROCESSES, *SIZES = map(int, sys.argv[2:])
 module = Classifier(Parrot(), training_settings(resolved_dict(composed("train"))), {"vectors": ""})
-trainer = L.Trainer(accelerator="cpu", devices=PROCESSES, strategy=STRATEGY, logger=False,
+trainer = L.Trainer(accelerator="cpu", devices=3, strategy="ddp_fork", logger=False,
                     enable_progress_bar=False, enable_checkpointing=False,
                     use_distributed_sampler=False)
-for size in SIZES:
+for size in (7, 2):
     trainer.test(module, Data(size), verbose=False)
 """
 
 
-@pytest.fixture
-def evaluate(tmp_path) -> Callable[..., list[tuple[list, list, float]]]:
-    """evaluate(3, 7, 2): rows, lengths and accuracy of test sets of 7 and of 2 reviews, which the
-    same three processes score one after another.
-
-    strategy: "ddp" starts processes, "ddp_fork" forks them, which is as good and takes a second.
-    """
-
-    def run(processes: int, *sizes: int, strategy: str) -> list[tuple[list, list, float]]:
-        (tmp_path / "script.py").write_text(SCRIPT)
-        arguments = [strategy, str(processes), *map(str, sizes)]
-        done = run_process(["script.py", *arguments], tmp_path, environment(ONE_THREAD))
-        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-        assert len(lines) == len(sizes), done.stderr[-2000:]
-        return [json.loads(line.removeprefix("RESULT")) for line in lines]
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("processes", "strategy"),
-    [
-        (3, "ddp_fork"),
-        slow(3, "ddp"),
-    ],
-)
-def test_each_review_is_scored_once_on_any_number_of_processes(evaluate, processes, strategy):
+def test_each_review_is_scored_once_on_any_number_of_processes(tmp_path):
     """With two reviews in a batch, two processes have none, and must not make the other wait."""
-    (rows, lengths, accuracy), (few, _, _) = evaluate(processes, 7, 2, strategy=strategy)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run_process(["script.py"], tmp_path, environment({"OMP_NUM_THREADS": "1"}))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert len(lines) == 2, done.stderr[-2000:]
+    results = (json.loads(line.removeprefix("RESULT")) for line in lines)
+    (rows, lengths, accuracy), (few, _, _) = results
     assert rows == list(range(7))
     assert lengths == [1 + row % 5 for row in range(7)]
     # the parrot always says 0
