@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
@@ -199,7 +199,7 @@ class StepRecorder:
         """Records a shape and makes the step of its first batch, by a replay that is compared with
         an eager step.
         """
-        reason, before = "", self.state()
+        reason, before, restore = "", self.weights(), self.snapshot()
         static = type(batch)(*[part.clone() if is_tensor(part) else part for part in batch])
         try:
             with self.graphs.aside():
@@ -210,14 +210,14 @@ class StepRecorder:
                 # detects any that is frozen.
                 with self.device_numbers(factor=2.0, more=1e-3):
                     replay, result = self.graphs.record(lambda: self.whole_step(static))
-                self.restore(before)
+                restore()
                 self.set_rates()
                 replay()
-                reason = self.difference(before.weights, stepped, expected, result)
+                reason = self.difference(before, stepped, expected, result)
         except Exception as error:  # the step can be made without a recording
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         if reason:
-            self.restore(before)
+            restore()
             return self.give_up(batch, reason)
         self.recordings[key] = Recording(static, replay, result)
         return result.clone()
@@ -293,26 +293,28 @@ class StepRecorder:
             copies.append(torch.cat([weight.detach().flatten() for weight in group["params"]]))
         return copies
 
-    def state(self) -> "Snapshot":
+    def snapshot(self) -> Callable[[], None]:
+        """Returns a function that restores weights, buffers, the optimizer's state and the states
+        of torch's random generators as they are now.
+        """
+        device = self.module.device
         # state_dict includes buffers that training changes
         tensors = [*self.module.state_dict().values()]
         for values in self.optimizer.state.values():
             tensors += filter(is_tensor, values.values())
         copies = [tensor.clone() for tensor in tensors]
-        return Snapshot(tensors, copies, random_states(self.module.device), self.weights())
+        random = torch.get_rng_state()
+        random_of_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
-    def restore(self, state: "Snapshot") -> None:
-        with torch.no_grad():
-            for tensor, copy in zip(state.tensors, state.copies, strict=True):
-                tensor.copy_(copy)
-        set_random_states(state.random, self.module.device)
+        def restore() -> None:
+            with torch.no_grad():
+                for tensor, copy in zip(tensors, copies, strict=True):
+                    tensor.copy_(copy)
+            torch.set_rng_state(random)
+            if random_of_gpu is not None:
+                torch.cuda.set_rng_state(random_of_gpu, device)
 
-
-class Snapshot(NamedTuple):
-    tensors: list[Tensor]
-    copies: list[Tensor]
-    random: list[Tensor]
-    weights: list[Tensor]
+        return restore
 
 
 def close(value: float, expected: float, of: float) -> bool:
@@ -340,20 +342,6 @@ def shape_of(batch: Any) -> tuple[object, ...]:
 def copy_tensors(batch: Any, static: Any) -> None:
     pairs = [(to, part) for to, part in zip(static, batch, strict=True) if is_tensor(part)]
     torch._foreach_copy_([to for to, _ in pairs], [part for _, part in pairs])
-
-
-def random_states(device: torch.device) -> list[Tensor]:
-    """Returns the states of torch's generators of the CPU and of a GPU."""
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return states
-
-
-def set_random_states(states: list[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
 
 
 # --- Lightning's loop -----------------------------------------------------------------------------
