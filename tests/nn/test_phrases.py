@@ -118,9 +118,8 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labeled(train, 2), 2, longest, least)
     assert len(phrases.keys_P) == len(known)
-    batch = batch_of(with_words_before(ragged(texts), longest))
-    found_BTO = phrases(batch.tokens_BT, batch.before_BTW)
-    assert found_BTO.shape == (*batch.tokens_BT.shape, longest)
+    found_BTO = found(phrases, *texts)
+    assert found_BTO.shape[2] == longest
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
         expected = [
             [
