@@ -74,7 +74,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
     check_data(config)
-    tracker_of(config).begin_sweep()
+    tracker_of(config)  # raises for wrong settings of a logger
     (sweep / SWEEP_LOG).write_text("")
     # Among Hydra's sweepers, only the basic one writes it.
     OmegaConf.save(config, sweep / "multirun.yaml")

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,9 +45,6 @@ class RunLogger:
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None
-
-    def begin_sweep(self) -> None:
-        """Called in the process of a sweep before its jobs start, which inherit the environment."""
 
     def start(self, run: StartedRun) -> bool:
         """Called before the first step. Returns False, after a warning, to be left out."""
@@ -174,22 +171,15 @@ class Tracker:
 
     # --- a sweep ----------------------------------------------------------------------------------
 
-    def begin_sweep(self) -> None:
-        """Prepares the loggers for the jobs of a sweep, which start loggers in their processes."""
-        for _, logger in self.run_loggers():
-            logger.begin_sweep()
-
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
-        """Logs a comparison of the runs of a sweep. A failure causes only a warning."""
-        for choice, logger in self.run_loggers():
-            with only_warning(log, f"logger.{choice}: the comparison was not logged"):
-                logger.publish_comparison(comparison, folder, group)
-
-    def run_loggers(self) -> Iterator[tuple[str, RunLogger]]:
-        """Yields the names of those that are RunLoggers, and new loggers, which are not started."""
+        """Logs a comparison of the runs of a sweep to new loggers, because those of its runs have
+        ended. A failure causes only a warning.
+        """
         for choice, arguments in self.to_start.items():
             if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
-                yield choice, make(arguments, f"logger.{choice}", Logger)
+                with only_warning(log, f"logger.{choice}: the comparison was not logged"):
+                    logger = make(arguments, f"logger.{choice}", Logger)
+                    logger.publish_comparison(comparison, folder, group)
 
 
 def filled_in(arguments: NestedDict, run: StartedRun) -> NestedDict:

@@ -68,10 +68,6 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         super().__init__(project=settings.get("project") or "imdbattn")
         self._settings = settings
 
-    def begin_sweep(self) -> None:
-        if self._settings["mode"] is None:
-            os.environ["WANDB_MODE"] = wandb_mode(None, self._settings["timeout"])
-
     def start(self, run: StartedRun) -> bool:
         rung = run.settings["model"]["name"]
         data = run.settings["data"]
