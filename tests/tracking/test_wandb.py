@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,13 @@ import yaml
 import imdbattn
 from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.nn.ladder import MeanPooling
+from imdbattn.report.comparison_page import write_comparison
 from imdbattn.runs.fit import fit
+from imdbattn.settings.command_settings import compare_settings
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import Tracker, logged_results
 from imdbattn.tracking.network import http_status
-from tests.made_up import made_up
 from tests.processes import environment
 from tests.wandb_files import read_back, records, table
 
@@ -30,42 +32,36 @@ SECRETS = {
 
 
 @pytest.fixture(scope="module")
-def published(trained, settings, tmp_path_factory):
-    """A job with a picture and a page, published offline: what W&B has, metrics, page."""
-    from matplotlib.figure import Figure
-
-    source, metrics = trained("mean")
-    folder = tmp_path_factory.mktemp("published") / "job"
-    folder.mkdir()
-    (folder.parent / SWEEP_LOG).touch()
-    for file in source.iterdir():
-        if file.is_file():
-            (folder / file.name).write_bytes(file.read_bytes())
-    (folder / "pictures").mkdir()
-    Figure().savefig(folder / "pictures" / "learning_curves.png")
-    page = "<!doctype html><html><head></head><body>a &lt;b&gt;</body></html>"
-    (folder / "pictures" / "attention.html").write_text(page)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    shown = ["logger.wandb.table_rows=10", "logger.wandb.table_characters=20"]
-    logger = settings("logger=wandb", *shown).logger
+def sweep(small, settings, tmp_path_factory):
+    """Two runs and their comparison, logged offline in an environment with secrets: the folder of
+    the second run, its metrics, what W&B has of it, the comparison, and what W&B has of that.
+    """
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / SWEEP_LOG).touch()
+    words = [*small, "logger=wandb", "trainer.max_epochs=2"]
+    words += ["trainer.log_every_n_steps=1", "logger.wandb.table_rows=10"]
+    words += ["logger.wandb.table_characters=20"]
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SECRETS.items():
+        for name, value in (SECRETS | {"WANDB_RUN_ID": "shared"}).items():
             patch.setenv(name, value)
-        patch.setenv("WANDB_RUN_ID", "shared")
-        with Tracker(logger) as tracker:
-            tracker.start(folder, config, resume=False)
-            tracker.publish(folder, metrics)
-    return read_back(folder), metrics, page
+        fit(settings(*words, "model=mean"), folder / "mean")
+        drawn = settings(*words, "model=residual_pe", "pictures=true")
+        metrics = fit(drawn, folder / "residual_pe")
+        _, sets = write_comparison(compare_settings([folder]), folder / "comparison")
+        ((place, comparison),) = sets.items()
+        Tracker(settings(*words).logger).publish_comparison(comparison, place, "a-sweep")
+    run = read_back(folder / "residual_pe")
+    return folder / "residual_pe", metrics, run, comparison, read_back(place)
 
 
-def test_a_run_has_its_name_group_tags_config_and_results(published):
-    found, metrics, _ = published
+def test_a_run_has_its_name_group_tags_config_and_results(sweep):
+    _, metrics, found, *_ = sweep
     run = found.run
-    assert (run.display_name, run.job_type) == ("mean-s1", "train")
-    assert run.run_group.endswith("-published0")  # its sweep
+    assert (run.display_name, run.job_type) == ("residual_pe-s1", "train")
+    assert run.run_group.endswith("-sweep0")
     assert run.run_id != "shared"
-    assert set(run.tags) == {"mean", "path", "ptb"}
-    assert found.config["rung"] == found.config["model"]["name"] == "mean"
+    assert set(run.tags) == {"residual_pe", "path", "ptb"}
+    assert found.config["rung"] == found.config["model"]["name"] == "residual_pe"
     assert found.config["environment"]["versions"]["torch"]
     values = logged_results(metrics)
     assert values.keys() >= {"best/val_accuracy", "tokens_per_s", "parameters"}
@@ -103,8 +99,8 @@ def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
     assert set(run.tags) == {"a", "b"}
 
 
-def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
-    found, metrics, page = published
+def test_confusion_matrix_predictions_picture_and_page_are_logged(sweep):
+    folder, metrics, found, *_ = sweep
     counts = {(a, b): n for a, b, n in table(found, "test/confusion_matrix_table")["data"]}
     rows = [[counts[label, predicted] for predicted in ("neg", "pos")] for label in ("neg", "pos")]
     assert rows == metrics["test_confusion"] != [*zip(*rows, strict=True)]
@@ -113,8 +109,8 @@ def test_confusion_matrix_predictions_picture_and_page_are_logged(published):
     assert len(shown["data"]) == 10
     assert all(len(text) <= 20 and label in ("neg", "pos") for text, label, *_ in shown["data"])
     assert found.summary["pictures/learning_curves"]["_type"] == "image-file"
-    assert found.summary["pictures/page"]["_type"] == "html-file"
-    assert (found.files / found.summary["pictures/page"]["path"]).read_text() == page
+    page = found.files / found.summary["pictures/page"]["path"]
+    assert page.read_text() == (folder / "pictures" / "attention.html").read_text()
 
 
 def check_nothing_private(folder: Path) -> None:
@@ -132,10 +128,57 @@ def check_nothing_private(folder: Path) -> None:
     assert not found.run.git.remote_url
 
 
-def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(published):
-    found, *_ = published
-    assert found.config["seed"] == 1
-    check_nothing_private(found.files.parent.parent.parent)
+def test_no_secret_and_nothing_of_the_machine_is_in_a_run_folder(sweep):
+    check_nothing_private(sweep[0])
+
+
+def test_what_is_logged_between_two_epochs_is_drawn_over_steps(sweep):
+    """W&B would draw it at the last epoch that was logged."""
+    (file,) = sweep[0].glob("wandb/offline-run-*/run-*.wandb")
+    rows = [
+        {name for item in record.history.item for name in item.nested_key or [item.key]}
+        for record in records(file)
+        if record.HasField("history")
+    ]
+    of_steps = [row for row in rows if row & {"train/loss_step", "lr-Muon"}]
+    assert len(of_steps) > 2
+    assert all("trainer/global_step" in row and "epoch" not in row for row in of_steps)
+
+
+def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(sweep):
+    *_, comparison, found = sweep
+    assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
+    assert found.run.run_group == "a-sweep"
+    assert found.config["fingerprint"] == comparison["fingerprint"]
+    rungs = table(found, "comparison/rungs")
+    means = [rung["test"]["mean"] for rung in comparison["rungs"]]
+    assert [line[rungs["columns"].index("test")] for line in rungs["data"]] == means
+    (pair,) = comparison["pairs"]
+    pairs = table(found, "comparison/pairs")
+    shown = dict(zip(pairs["columns"], pairs["data"][0], strict=True))
+    assert (shown["from"], shown["difference"]) == (pair["from"], pair["difference"])
+    assert (shown["low"], shown["high"]) == pair["interval"]
+    page = found.files / found.summary["comparison/page"]["path"]
+    assert "residual_pe against mean" in page.read_text()
+
+
+def test_every_panel_of_the_dashboard_shows_a_quantity_that_runs_log(sweep, shell, tmp_path):
+    """Written without an account."""
+    pytest.importorskip("wandb_workspaces")
+    out = tmp_path / "a, folder" / "w.json"
+    words = ["dry_run=true", "group=Ann's sweep, 2nd", "by=model.net.layers", f"out={out}"]
+    done = shell("dashboard", *words, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
+    assert (done.returncode, done.stdout) == (0, f"dashboard: {out}\n"), done.stderr
+    sections = json.loads(out.read_text())["spec"]["section"]["panelBankConfig"]["sections"]
+    panels = [panel for section in sections for panel in section["panels"]]
+    quantity = r"(?:train|val|test|best|pictures|comparison)/\w+|train_seconds|parameters|epoch"
+    asked = set(re.findall(rf'"(?:summary:)?({quantity})"', json.dumps(panels)))
+    _, _, run, _, compared = sweep
+    assert asked <= run.logged | run.summary.keys() | compared.summary.keys()
+    assert asked >= {"val/accuracy", "test/accuracy", "train_seconds", "pictures/attention"}
+    # W&B has learning rates by step, without an epoch
+    axes = {panel["config"].get("metricRegex"): panel["config"].get("xAxis") for panel in panels}
+    assert axes["lr-.*"] == "trainer/global_step"
 
 
 def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
@@ -158,34 +201,6 @@ def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
 
 
 CONFIG = {"seed": 1, "model": {"name": "mean"}, "data": {"source": "packaged", "tokenizer": "ptb"}}
-COMPARISON = made_up(("base", "residual layers=6"))
-
-
-def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(settings, tmp_path):
-    from matplotlib.figure import Figure
-
-    (tmp_path / "figures").mkdir()
-    Figure().savefig(tmp_path / "figures" / "accuracies.png")
-    (tmp_path / "comparison.html").write_text("<html>residual beats base</html>")
-    tracker = Tracker(settings("logger=wandb").logger)
-    tracker.publish_comparison(COMPARISON, tmp_path, "a-sweep")
-    found = read_back(tmp_path)
-    assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
-    assert found.run.run_group == "a-sweep"
-    assert found.config["fingerprint"] == COMPARISON["fingerprint"]
-    rungs = table(found, "comparison/rungs")
-    means = [rung["test"]["mean"] for rung in COMPARISON["rungs"]]
-    assert [line[rungs["columns"].index("test")] for line in rungs["data"]] == means
-    (pair,) = COMPARISON["pairs"]
-    pairs = table(found, "comparison/pairs")
-    shown = dict(zip(pairs["columns"], pairs["data"][0], strict=True))
-    assert (shown["from"], shown["difference"]) == (pair["from"], pair["difference"])
-    assert [shown["low"], shown["high"]] == pair["interval"]
-    assert found.summary["comparison/accuracies"]["_type"] == "image-file"
-    page = found.files / found.summary["comparison/page"]["path"]
-    assert "residual beats base" in page.read_text()
-
-
 SWEEPS = {
     file.stem: yaml.safe_load(file.read_text())
     for file in (conf_dir() / "wandb_sweep").glob("*.yaml")
@@ -306,22 +321,6 @@ def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
     (metrics,) = tmp_path.rglob("metrics.json")
     assert bool(list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))) is not disabled
     assert ("upload it with:  wandb sync runs/" in done.stdout) is not disabled
-
-
-def test_what_is_logged_between_two_epochs_is_drawn_over_steps(settings, small, tmp_path):
-    """W&B would draw it at the last epoch that was logged."""
-    shown = ["logger=wandb", "logger.wandb.mode=offline", "trainer.log_every_n_steps=1"]
-    fit(settings(*small, *shown, "model=mean", "trainer.max_epochs=2"), tmp_path)
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    read_back(tmp_path)
-    rows = [
-        {name for item in record.history.item for name in item.nested_key or [item.key]}
-        for record in records(file)
-        if record.HasField("history")
-    ]
-    of_steps = [row for row in rows if row & {"train/loss_step", "lr-Muon"}]
-    assert len(of_steps) > 2
-    assert all("trainer/global_step" in row and "epoch" not in row for row in of_steps)
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
