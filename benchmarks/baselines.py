@@ -28,7 +28,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import review_settings
 from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews, tokenizer_of
-from imdbattn.data.ragged import as_tensor
 from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokens import AnyTokenizer
 from imdbattn.errors import UserError
@@ -97,7 +96,7 @@ def mean_vectors(task: Task) -> Features:
     """
     from sklearn.preprocessing import StandardScaler
 
-    vectors = as_tensor(task.corpus.vectors.table_VD)
+    vectors = torch.from_numpy(task.corpus.vectors.table_VD)
     means = {}
     for name, split in task.corpus.splits.items():
         mean_ND = torch.nn.functional.embedding_bag(

@@ -18,7 +18,7 @@ from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
 from imdbattn.data.corpus import Corpus, ReviewCorpus, prepare_reviews
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
-from imdbattn.data.ragged import Ragged, as_tensor, ragged
+from imdbattn.data.ragged import Ragged, ragged
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import TrainingSettings
@@ -119,7 +119,7 @@ def score(cfg: ReviewSettings, corpus: ReviewCorpus) -> float:
 def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
     """Returns the vectors as our model uses them: standardized, 0 for padding and unknown words."""
     vectors = corpus.vectors
-    centered_VD = as_tensor(vectors.table_VD) - torch.tensor(vectors.mean_D)
+    centered_VD = torch.from_numpy(vectors.table_VD) - torch.tensor(vectors.mean_D)
     table_VD = centered_VD / torch.tensor(vectors.std_D)
     table_VD[:2] = 0
     return table_VD

@@ -5,7 +5,6 @@ Batches are gathered without a loop over tokens. Which reviews form one is plann
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -220,15 +219,6 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Copies a CPU tensor to another device without synchronizing with it."""
     cuda = device.type == "cuda"
     return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
-
-
-def as_tensor(array: np.ndarray) -> Tensor:
-    """Returns a tensor over a memory-mapped array, without a copy. Torch warns that it is
-    read-only; nothing writes to it.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
 
 
 def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:

@@ -35,7 +35,7 @@ class WordVectors:
     """
 
     words: list[str]
-    table_VD: np.ndarray  # float32, read-only
+    table_VD: np.ndarray  # float32
     mean_D: np.ndarray  # float32, over the words
     std_D: np.ndarray  # inf in a constant dimension, which thus becomes 0
     fingerprint: str  # 16 hex digits of words and vectors, the same for any source
@@ -70,7 +70,8 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
             store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
-    table_VD = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+    # "c" is copy on write: torch warns of arrays that are read-only.
+    table_VD = np.load(folder / "vectors.npy", mmap_mode="c", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))
     text = (folder / "words.txt").read_bytes().decode()

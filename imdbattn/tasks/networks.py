@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from imdbattn.data.ragged import BatchOptions, Ragged, as_tensor
+from imdbattn.data.ragged import BatchOptions, Ragged
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
@@ -40,7 +40,7 @@ def build_classifier(
     """Returns the classifier that the `model` settings describe. tuned_R: ids of the words whose
     vectors are trained.
     """
-    table_VD = as_tensor(vectors.table_VD)
+    table_VD = torch.from_numpy(vectors.table_VD)
     shift_D, scale_D = torch.zeros(table_VD.shape[1]), torch.ones(table_VD.shape[1])
     if model.embedding.standardize:
         shift_D, scale_D = torch.tensor(vectors.mean_D), 1 / torch.tensor(vectors.std_D)
