@@ -69,10 +69,6 @@ class Pairs:
         """The row of each source in its file, or the number of the generated pair, (N,)."""
         return self.source.rows
 
-    def unknown_symbols(self) -> int:
-        """Returns the number of symbols of both sides that are UNK_SYMBOL."""
-        return sum(int((side.ids == UNK_SYMBOL).sum()) for side in (self.source, self.target))
-
     def to(self, device: torch.device) -> "Pairs":
         return replace(self, source=self.source.to(device), target=self.target.to(device))
 
@@ -180,7 +176,6 @@ def prepare_pairs(
         facts={
             "source_symbols": len(of_source),
             "target_symbols": len(of_target),
-            "unknown_symbols": {name: split.unknown_symbols() for name, split in splits.items()},
             "known_symbols": known_symbols,
             "dropped": texts.dropped,
         },

@@ -231,7 +231,8 @@ def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
     mine = sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt"))
     other = prepare_pairs(mine, vocabularies, keep_splits=True)
     assert (other.source_vocabulary, other.target_vocabulary) == vocabularies
-    assert other.facts["unknown_symbols"] == {"test": 4}
+    # "i see my cat ." without "my" and "cat", "je vois mon chat ." without "mon" and "chat"
+    assert other.facts["known_symbols"] == {"source": 0.6, "target": 0.6}
 
 
 def test_to_be_scored_a_file_is_one_test_split_with_every_source(file):
