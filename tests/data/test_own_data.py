@@ -25,16 +25,25 @@ def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)
+@example(texts=["x,y\nx,y", '"x', 'y"'])
+@example(texts=["x\ty\nx\ty", '"x', 'y"'])
 @given(
-    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])), min_size=1, max_size=9)
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+        | st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028")),
+        min_size=1,
+        max_size=9,
+    )
 )
-def test_a_table_read_as_a_stream_has_the_values_that_training_reads(
+def test_a_written_table_has_its_values_for_training_and_as_a_stream(
     tmp_path_factory, suffix, texts
 ):
-    file = write_texts(tmp_path_factory.mktemp("table") / f"r{suffix}", texts, "a, b")
-    found = open_lines(file, "a, b")
+    """Also if the name of a column and the values of several chunks have quotes and delimiters."""
+    file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{texts[0]}"
+    write_chunks(file, [{"row": [n], "a": [text], column: [0.5]} for n, text in enumerate(texts)])
+    found = open_lines(file, "a")
     assert (list(found.lines), found.total) == (texts, len(texts))
-    assert read_columns(file, {"column": "a, b"}) == [texts]
+    assert read_columns(file, {"": "a", "b": column}) == [texts, ["0.5"] * len(texts)]
 
 
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
@@ -55,22 +64,6 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
         assert list(row) == columns
         assert [*row.values()][:3] == [number, one.text, one.output]
         assert [*row.values()][3:] == pytest.approx([max(shares), *shares], abs=1e-6)
-
-
-@pytest.mark.parametrize("suffix", WRITTEN)
-@example(labels=["x,y\nx,y", '"x', 'y"'])
-@example(labels=["x\ty\nx\ty", '"x', 'y"'])
-@given(
-    labels=st.lists(
-        st.text(st.sampled_from("a \\\r\n\t,\"';\x85\u2028"), min_size=1), min_size=1, max_size=5
-    )
-)
-def test_any_label_is_read_again(tmp_path_factory, suffix, labels):
-    file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{labels[0]}"
-    write_chunks(
-        file, [{"row": [n], "label": [label], column: [0.5]} for n, label in enumerate(labels)]
-    )
-    assert read_columns(file, {"": "label", "a": column}) == [labels, ["0.5"] * len(labels)]
 
 
 @given(
