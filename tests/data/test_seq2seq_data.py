@@ -13,8 +13,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.pairs import Pairs, prepare_pairs, with_targets
-from imdbattn.data.ragged import BatchMaker, ragged
+from imdbattn.data.pairs import Pairs, encoded, prepare_pairs, with_targets
+from imdbattn.data.ragged import BatchMaker
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
@@ -39,14 +39,9 @@ def sentences(path=None, **changes) -> DictConfig:
 
 
 def as_split(pairs: list[tuple[list[str], list[str]]]) -> Pairs:
-    source, target = (
-        ragged([[*LETTERS.encode(side), *end] for side in sides]) for sides, end in sides_of(pairs)
-    )
-    return Pairs(source, target, [" ".join(s) for s, _ in pairs], [[" ".join(t)] for _, t in pairs])
-
-
-def sides_of(pairs):
-    return ([s for s, _ in pairs], []), ([t for _, t in pairs], [EOS])
+    sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
+    split = Split(sources, [[target] for target in targets], np.arange(len(pairs)))
+    return encoded(split, LETTERS, LETTERS)
 
 
 @pytest.fixture
@@ -222,7 +217,7 @@ def test_limit_and_length_select_the_pairs(file):
     assert sorted(np.concatenate([split.rows for split in splits.values()])) == list(range(150))
 
 
-def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
+def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run_that_scores_a_file(file):
     path = file(many())
     corpus = prepare_pairs(sentences(path, min_frequency=1))
     trained = {word for text in corpus.splits["train"].texts for word in text.split()}
@@ -233,11 +228,7 @@ def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run(file):
     assert (other.source_vocabulary, other.target_vocabulary) == vocabularies
     # "i see my cat ." without "my" and "cat", "je vois mon chat ." without "mon" and "chat"
     assert other.facts["known_symbols"] == {"source": 0.6, "target": 0.6}
-
-
-def test_to_be_scored_a_file_is_one_test_split_with_every_source(file):
-    corpus = prepare_pairs(sentences(file(many())))
-    vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
+    # to be scored, a file is one test split with every source
     whole = prepare_pairs(sentences(file(many() + many())), vocabularies, keep_splits=True)
     assert list(whole.splits) == ["test"]
     assert whole.splits["test"].rows.tolist() == list(range(200))

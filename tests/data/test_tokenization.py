@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, signature_of_rules
@@ -64,18 +64,6 @@ def test_ptb_splits_like_the_penn_treebank(text, words):
     assert split("ptb", text) == words.split()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('no<b"r />matter; <br/>', "no matter <br/>"),  # the double quote is removed before <br />
-        # Greek's sigma has another form where a word ends
-        ("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "οδος i̇ς σοφος ' σi̇"),
-    ],
-)
-def test_basic_english_splits_like_torchtext(text, words):
-    assert split("basic_english", text) == words.split() == basic_english(text)
-
-
 def test_words_have_their_place_in_the_original_text():
     text = "İ said “Don’t”… WELL--no<br />Café"
     expected = ["İ", "said", "“", "Do", "n’t", "”", "…", "WELL", "--", "no", "Café"]
@@ -105,6 +93,8 @@ def test_a_decomposed_text_has_the_same_words_at_their_places(name, plain):
 
 
 @given(nasty_text, any_text)
+@example('no<b"r />matter; <br/>', "")  # the double quote is removed before <br />
+@example("ΟΔΟΣ İΣ ΣΟΦΟΣ' Σİ", "")  # sigma has another form where a word ends
 def test_basic_english_and_whitespace_equal_their_rules_on_any_text(text, other):
     text, other = (re.sub("[\ud800-\udfff]", "�", one) for one in (text, other))
     assert split("basic_english", text) == basic_english(text)
