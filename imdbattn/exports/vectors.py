@@ -1,6 +1,6 @@
 """Which word vectors an export keeps, and in which precision.
 
-Shape suffixes: V rows of the vectors of the run, K rows that are kept.
+Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrases.
 """
 
 import hashlib
@@ -28,7 +28,9 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 log = logging.getLogger(__name__)
 
 VECTORS = "embedding.vectors_VD"
+# These depend on the ids.
 SLOTS = "embedding.slot_V"
+PHRASES = "context.phrases.keys_P"
 
 
 class ExportFacts(TypedDict, total=False):
@@ -54,8 +56,7 @@ def choose_vectors(
 ) -> tuple[ReviewPredictor, ExportFacts]:
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
-    # Phrases are stored by the ids of their words.
-    if options.vectors == "training" and not predictor.settings.model.phrases:
+    if options.vectors == "training":
         words_K = tuned_ids(predictor.net.state_dict(), "embedding")
         if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
             words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
@@ -125,11 +126,29 @@ def with_vectors(
         table_KD = table_VD[rows_K]
         if SLOTS in weights:
             weights[SLOTS] = weights[SLOTS][rows_K]
+        if PHRASES in weights:
+            weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
         # The ids in the cache are not the ids of these words.
         lines = "\n".join([metadata["vectors"], *words])
         metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
     trained = SavedNet(weights, metadata)
     return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
+
+
+def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
+    """Returns keys of phrases (nn/beyond/context) with the places in `rows_K` as ids.
+
+    rows: the number of ids before.
+    """
+    place_V = torch.zeros(rows, dtype=torch.int64)
+    place_V[rows_K] = torch.arange(len(rows_K))
+    new_P = torch.zeros_like(keys_P)
+    factor = 1
+    while keys_P.any():
+        new_P += place_V[keys_P % rows] * factor
+        keys_P = keys_P // rows
+        factor *= len(rows_K)
+    return new_P
 
 
 def with_table(

@@ -81,11 +81,11 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
     assert one.words == other.words
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "tuned"])
+@pytest.mark.parametrize("rung", ["tuned", "wide"])
 def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
     model, tmp_path, rung
 ):
-    """Frozen and trained vectors."""
+    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
     predictor, run = model(rung)
     train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
