@@ -16,8 +16,7 @@ from torch import nn
 from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError
-from imdbattn.exports.folder import FILES, write_export
-from imdbattn.exports.vectors import ExportFacts
+from imdbattn.exports.folder import write_export
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
@@ -198,15 +197,12 @@ class Model:
         defaults_of_evaluate = resolved_dict(composed("evaluate", ["run=null"]))
         options = validate_as(EvaluateSettings, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
-        # A Trainer may move its net to another device or precision. Buffers, which are large, are
-        # not changed by it.
-        shared = {id(buffer): buffer for buffer in self.net.buffers()}
-        with MODEL_LOCK:
-            predictor.net = copy.deepcopy(self.net, shared)
+        with MODEL_LOCK:  # a Trainer may move its net to another device or precision
+            predictor.net = copy.deepcopy(self.net)
         with preserved_torch_settings():
             return Metrics(evaluate(options, predictor, self.folder, write=False))
 
-    def export(self, out: StrPath, vectors: str = "training", **options: object) -> ExportFacts:
+    def export(self, out: StrPath, vectors: str = "training", **options: object) -> NestedDict:
         """Writes a self-contained folder for `load` and imdbattn.predict. Returns facts about it.
 
         Args:
@@ -285,9 +281,7 @@ class Model:
 
         path = os.path.expanduser(pretrained_model_name_or_path)
         if not os.path.isdir(path):
-            path = snapshot_download(
-                os.fspath(pretrained_model_name_or_path), allow_patterns=list(FILES), **hub
-            )
+            path = snapshot_download(os.fspath(pretrained_model_name_or_path), **hub)
         return load(path, trust)
 
 

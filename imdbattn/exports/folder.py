@@ -22,7 +22,7 @@ from tokenizers.normalizers import Sequence as Rewrites
 
 from imdbattn.data.tokens import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.exports.vectors import VECTORS, ExportFacts, choose_vectors, with_table
+from imdbattn.exports.vectors import VECTORS, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import DERIVED_FOLDERS, write_json
 from imdbattn.io.files import (
@@ -36,6 +36,7 @@ from imdbattn.io.files import (
 )
 from imdbattn.report.pages import escaped, render
 from imdbattn.settings.command_settings import ExportSettings
+from imdbattn.settings.keys import NestedDict
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of, task_of
@@ -56,9 +57,9 @@ REMEDY = "export the model again, or copy its whole folder again"
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write_export(predictor: Predictor, options: ExportSettings) -> ExportFacts:
+def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
     """Writes the model of the run or export `options.run` into the folder `options.out`, and
-    returns facts about its vectors.
+    returns facts about its vectors, none for an encoder-decoder.
 
     The test reviews of the run, or its validation reviews if it has no others, are labeled by the
     run and by the export. With vectors=all and precision=float32 all predictions are the run's own,
@@ -69,7 +70,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> ExportFacts:
     run, out = Run(options.run), expanded(options.out).resolve()
     check_out(out)
     metrics = read_json(run.folder / METRICS, "finish the run, imdbattn.train resume=...")
-    facts: ExportFacts = {}
+    facts: NestedDict = {}
     if run.kind == "export":
         facts = read_config(run.folder)["export"]
         if options.vectors == "all" and facts.get("vectors") == "training":
@@ -102,7 +103,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> ExportFacts:
     return facts
 
 
-def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
+def write_weights(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
     """Writes the weights, and the vectors in their precision."""
     tensors = predictor.net.state_dict()
     if facts:
@@ -111,7 +112,7 @@ def write_weights(folder: Path, predictor: Predictor, facts: ExportFacts) -> Non
     safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
-def write_config(folder: Path, predictor: Predictor, facts: ExportFacts) -> None:
+def write_config(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
     """Writes the settings and the metadata of the model and facts about the export."""
     config = {
         "model_type": KIND,
@@ -189,7 +190,7 @@ def tokenizer_json(name: object, words: Sequence[str]) -> str:
     return pipeline.to_str()
 
 
-def card(predictor: Predictor, metrics: Mapping[str, Any], facts: ExportFacts) -> str:
+def card(predictor: Predictor, metrics: Mapping[str, Any], facts: NestedDict) -> str:
     """Returns README.md with the header that the Hugging Face hub reads."""
     prefixes = {"validation": "val_", "test": "test_"}
     values = {

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from operator import ne
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
 from imdbattn.settings.command_settings import ExportSettings
-from imdbattn.settings.keys import FINGERPRINT
+from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
@@ -33,27 +33,12 @@ SLOTS = "embedding.slot_V"
 PHRASES = "context.phrases.keys_P"
 
 
-class ExportFacts(TypedDict, total=False):
-    """Facts about the vectors of an export; empty for an encoder-decoder.
-
-    split: the split of the reviews that the run and the export label.
-    """
-
-    vectors: Literal["all", "training"]
-    words: int
-    of_words: int
-    precision: Literal["float32", "float16"]
-    split: str
-    reviews: int
-    changed_labels: int
-
-
 def choose_vectors(
     predictor: ReviewPredictor,
     run_folder: Path,
     metrics: Mapping[str, Any],
     options: ExportSettings,
-) -> tuple[ReviewPredictor, ExportFacts]:
+) -> tuple[ReviewPredictor, NestedDict]:
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
     if options.vectors == "training":
@@ -65,7 +50,7 @@ def choose_vectors(
     texts = read_texts(run_folder / SPLIT_FILES[split][1])
     before = labels_of(predictor, texts)
     labels = before if words_K is None else labels_of(chosen, texts)
-    facts: ExportFacts = {
+    facts = {
         "vectors": "all" if words_K is None else "training",
         "words": len(chosen.vectors.words),
         "of_words": len(predictor.vectors.words),

@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import numpy as np
@@ -23,7 +24,7 @@ from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
 from imdbattn.exports.folder import read_export, write_export
 from imdbattn.exports.graph import Graph, example, read_onnx, to_onnx, to_program
-from imdbattn.exports.vectors import ExportFacts, with_vectors
+from imdbattn.exports.vectors import with_vectors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
@@ -48,7 +49,7 @@ def model(trained, settings):
     )
 
 
-def write(predictor, out: Path, run: Path, **changes: object) -> ExportFacts:
+def write(predictor, out: Path, run: Path, **changes: object) -> dict[str, Any]:
     """Writes the model of a run into a folder."""
     return write_export(predictor, export_options(run, out, **changes))
 
