@@ -12,7 +12,7 @@ const REACH = 20; // words, of the curves of distances
 
 // --- reading the file ------------------------------------------------------------------------------------------------
 
-/** The content of a file: its JSON and its arrays, which follow the JSON (onefile.py, `packed`). */
+/** The content of a file: its JSON and its arrays, which follow the JSON (onefile.py, `framed`). */
 export function unpack(buffer) {
   const size = new DataView(buffer).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
@@ -77,7 +77,7 @@ export class Models {
 
 const UNCHANGED = { heads: [], layers: [], words: [], positions: false, shuffle: null };
 
-export class Model {
+class Model {
   constructor(about, weights, { rowOf, table }, tokenizer) {
     Object.assign(this, { about, weights, rowOf, table, tokenizer, labels: about.labels, known: new Map() });
     this.network = new Network(about.network, weights);
@@ -98,7 +98,7 @@ export class Model {
     return x;
   }
 
-  /** A text as the model reads it: shuffled, and with words removed, as the changes say. */
+  /** A text as the model reads it: shuffled, and with words removed, as the changes say. keys: the names of a map's columns. */
   reading(text, changes = UNCHANGED) {
     const all = this.tokenizer.words(text);
     const { max_tokens: most, head } = this.about;
@@ -106,11 +106,11 @@ export class Model {
     const words = cut ? [...all.slice(0, head), ...all.slice(all.length - (most - head))] : all;
     if (words.length > LONGEST) throw new AnswerError(`${words.length} words: at most ${LONGEST} are read`);
     const order = changes.shuffle === null ? [...words.keys()] : shuffled(words.length, changes.shuffle);
+    const letters = Array.from(text);
+    const names = order.map((place) => letters.slice(words[place].start, words[place].end));
     let shown = text;
     let places = words.map(({ start, end }) => [start, end]);
     if (changes.shuffle !== null) {
-      const letters = Array.from(text);
-      const names = order.map((place) => letters.slice(words[place].start, words[place].end));
       let at = 0;
       places = names.map((name) => [at, (at += name.length + 1) - 1]);
       shown = names.map((name) => name.join("")).join(" ");
@@ -119,7 +119,9 @@ export class Model {
     const kept = order.map((place) => !changes.words.includes(place));
     const positions = [...order.keys()].filter((at) => kept[at]);
     const unread = changes.shuffle === null ? all.length - words.length : 0;
-    return { text: shown, order, places, kept, ids: positions.map((at) => ids[at]), positions, unread };
+    const keys = positions.length ? positions.map((at) => names[at].join("")) : ["<pad>"];
+    if (this.network.pooling.cls) keys.unshift("<cls>");
+    return { text: shown, order, places, kept, ids: positions.map((at) => ids[at]), positions, keys, unread };
   }
 
   /** Applies the network. padding: positions after the review; not masked: they count as words. */
@@ -151,8 +153,6 @@ export class Model {
     const shown = hasMaps ? this.attentions(result) : [];
     const shares = hasMaps ? sharesOf(result) : null;
     const cls = Number(Boolean(this.network.pooling.cls));
-    const letters = Array.from(reading.text);
-    const names = reading.places.filter((_, at) => reading.kept[at]).map(([start, end]) => letters.slice(start, end).join(""));
     let next = cls;
     const facts = {
       ...this.result(result.logits),
@@ -166,7 +166,7 @@ export class Model {
       })),
       unknown: reading.ids.filter((id) => id === UNKNOWN).length,
       unread: reading.unread,
-      keys: hasMaps ? [...(cls ? ["<cls>"] : []), ...(names.length ? names : ["<pad>"])] : [],
+      keys: hasMaps ? reading.keys : [],
       cls: Boolean(cls) && hasMaps,
       layers: this.network.layers.length,
       attentions: shown.map(({ heads, ...about }) => ({
@@ -209,10 +209,8 @@ export class Model {
     }
     arrays.mask = Float32Array.from(result.words.mask);
     Object.assign(arrays, { weights: row(chosen.weights, query), output: row(chosen.output, query) });
-    const letters = Array.from(reading.text);
-    const names = reading.places.filter((_, at) => reading.kept[at]).map(([start, end]) => letters.slice(start, end).join(""));
     const facts = {
-      names: [...(this.network.pooling.cls ? ["<cls>"] : []), ...(names.length ? names : ["<pad>"]), ...Array(padding).fill("<pad>")],
+      names: [...reading.keys, ...Array(padding).fill("<pad>")],
       score: score.kind,
       scale: score.scale ?? null,
       probabilities: this.result(result.logits).probabilities,
@@ -293,7 +291,7 @@ function entropy({ rows, values }) {
 /** Attention rollout (Abnar & Zuidema 2020) through the enabled heads: the share of each input in the pooled vector. */
 function sharesOf({ layers, pooling }) {
   let share = mean(pooling.heads.map(({ weights }) => weights.values));
-  for (const { skip, off, heads } of layers.toReversed?.() ?? [...layers].reverse()) {
+  for (const { skip, off, heads } of [...layers].reverse()) {
     const kept = heads.filter((_, head) => !off.includes(head + 1));
     const own = share;
     const passed = new Float64Array(own.length);

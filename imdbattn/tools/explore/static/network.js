@@ -73,7 +73,7 @@ export function products(a, b, scale = 1) {
 }
 
 /** x W^T + b: x (T, D), weight (E, D), bias E numbers or none -> (T, E). */
-export function linear(x, weight, bias = null) {
+function linear(x, weight, bias = null) {
   const result = products(x, weight);
   if (bias) for (let at = 0; at < result.rows; at++) addTo(row(result, at), bias.values);
   return result;
@@ -95,7 +95,7 @@ function relu(x) {
 }
 
 /** Each row with mean 0 and variance 1, times `weight`, plus `bias`. */
-export function layerNorm(x, weight, bias) {
+function layerNorm(x, weight, bias) {
   const result = matrix(x.rows, x.columns);
   for (let at = 0; at < x.rows; at++) {
     const values = row(x, at);
@@ -124,7 +124,7 @@ export function probabilitiesOf(logits) {
 // --- scores: a function of q (Q, d) and k (K, d) -> (Q, K), with `scale` and `project` if it is scale * project(q) . k -
 
 /** weights: name -> matrix, those of the score. */
-export function makeScore(kind, weights, size) {
+function makeScore(kind, weights, size) {
   const dot = (scale, project = (q) => q) => Object.assign((q, k) => products(project(q), k, scale), { kind, scale, project });
   if (kind === "ScaledDot") return dot(1 / Math.sqrt(size));
   if (kind === "Dot") return dot(1);
@@ -156,7 +156,7 @@ function below(weights, prefix) {
 }
 
 /** Self-attention of one layer. about: {attention, heads, score, distances}. */
-export class SelfAttention {
+class SelfAttention {
   constructor(about, weights, width) {
     Object.assign(this, { about, weights, size: width / about.heads });
     this.score = makeScore(about.score, below(weights, "attention.score."), this.size);
@@ -238,7 +238,7 @@ export function rotated(x, positions) {
 }
 
 /** One layer: x <- g(f(x)), or x <- g(x + f(LN(x))) with a skip connection. */
-export class Layer {
+class Layer {
   constructor(about, weights, width) {
     Object.assign(this, { about, weights });
     this.f = new SelfAttention(about, below(weights, "f."), width);
@@ -253,7 +253,7 @@ export class Layer {
 }
 
 /** Reduces the vectors of a review to one, or to one for each label. */
-export class Pooling {
+class Pooling {
   constructor(about, weights, width) {
     Object.assign(this, { about, weights });
     this.cls = about.kind === "ClsPooling" ? weights.cls_D : null;
