@@ -200,24 +200,6 @@ def test_the_difference_of_two_models_is_that_of_bonett_and_price():
 # --- equal texts ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_reviews_with_equal_texts_count_as_one_text(seeds):
-    """A test set of which every review is there twice has the intervals of the half, and the
-    mean of one with a few equal texts is that of its reviews.
-    """
-    drawn = right_answers(np.random.default_rng(3), 300, (seeds, seeds), (0.3, 0.3))
-    new, old = (one.astype(float) for one in drawn)
-    twice_N = np.tile(np.arange(300), 2)
-    new_twice, old_twice = (statistics.by_text(np.tile(one, (2, 1)), twice_N) for one in (new, old))
-    np.testing.assert_allclose(statistics.share_of(new_twice)[1], statistics.share_of(new)[1])
-    found = statistics.difference_of(new_twice, old_twice)
-    expected = statistics.difference_of(new, old)
-    np.testing.assert_allclose(found.interval, expected.interval)
-    assert (found.mean, found.p) == pytest.approx((expected.mean, expected.p))
-    few_N = np.array([0, 1, 0, *range(2, 299)])
-    assert statistics.by_text(new, few_N).mean(0) == pytest.approx(new.mean(0))
-
-
 def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
     rng = np.random.default_rng(5)
     text_N, _ = pd.factorize(rng.integers(60, size=200))
@@ -225,6 +207,7 @@ def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
     model = sm.OLS(value_NS[:, 0], np.ones(200))
     fitted = model.fit(cov_type="cluster", cov_kwds={"groups": text_N})
     value_T = statistics.by_text(value_NS, text_N)[:, 0]
+    assert value_T.mean() == pytest.approx(value_NS.mean())
     assert statistics.over_reviews(value_T).variance == pytest.approx(fitted.cov_params()[0, 0])
 
 
