@@ -8,14 +8,12 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
-from imdbattn.launch.composition import as_user_error
 from imdbattn.launch.hydra_config import PATHS, quote, resolved_dict
-from imdbattn.settings.keys import absolute, conf_dir
+from imdbattn.settings.keys import absolute, defaults
 from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
@@ -26,7 +24,7 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the arguments of the search, and the overrides of settings that conf/search.yaml does
     not have, which apply to all trials.
     """
-    known = {"search", "hydra", *OmegaConf.load(conf_dir() / SEARCH_FILE)} - {"space"}
+    known = {"search", "hydra", *defaults("search")} - {"space"}
     overrides = [override for override in arguments if "=" in override and override[0] != "-"]
     others = [override for override in overrides if first_key(override) not in known]
     of_search = [argument for argument in arguments if argument not in others]
@@ -82,12 +80,8 @@ def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, An
         )
     in_space = [override for override in others if first_key(override) == "space"]
     values["train"] += [override for override in others if override not in in_space]
-    try:
-        typed_space = OverridesParser.create().parse_overrides(in_space)
-    except HydraException as error:
-        raise as_user_error(error, "search", others) from error
     space = values["space"]
-    for override in typed_space:
+    for override in OverridesParser.create().parse_overrides(in_space):
         name = override.key_or_group.partition("space.")[2]
         value = override.value()
         space |= {name: value} if name else dict(value)  # type: ignore[arg-type]

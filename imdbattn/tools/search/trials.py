@@ -155,7 +155,6 @@ def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -
 
     Raises UserError if it is lost, and an exception of Optuna if it is damaged.
     """
-    journal.with_name("journal.log.lock").unlink(missing_ok=True)  # a killed process leaves it
     content = journal.read_bytes() if journal.exists() else b""
     # Otherwise trials of an earlier search would be resumed.
     if not content and any(journal.parent.glob("trial-*")):
