@@ -279,19 +279,20 @@ def test_empty_reviews_have_no_scores_and_lose_nothing(settings, rung):
 
 
 def test_few_reviews_and_undefined_values_do_not_show_a_difference():
-    names = {"rung": "base", "measure": "comprehensiveness", "about": "rollout"}
+    numbers = partial(estimated, "base", "comprehensiveness", "rollout")
     value_NS = np.linspace(0.2, 0.4, 50)[:, None]
-    (row,) = estimated(names, value_NS)
+    (row,) = numbers(value_NS)
     assert row["p"] < 1e-9
     assert (row["reviews"], row["few"]) == (50, False)
-    (without,) = estimated(names, np.concatenate([value_NS, [[np.nan]]]))
+    (without,) = numbers(np.concatenate([value_NS, [[np.nan]]]))
     assert without == row
-    assert estimated(names, np.nan * value_NS) == []
-    for one in (estimated(names, value_NS[:1]), estimated(names, 0 * value_NS)):
+    assert numbers(np.nan * value_NS) == []
+    for one in (numbers(value_NS[:1]), numbers(0 * value_NS)):
         assert (one[0]["p"], one[0]["interval"]) == (1, None)
-    assert [
-        estimated(names, value_NS[:n])[0]["few"] for n in (FEWEST_REVIEWS - 1, FEWEST_REVIEWS)
-    ] == [True, False]
+    assert [numbers(value_NS[:n])[0]["few"] for n in (FEWEST_REVIEWS - 1, FEWEST_REVIEWS)] == [
+        True,
+        False,
+    ]
 
 
 def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):

@@ -7,6 +7,7 @@ Suffixes of arrays: N reviews, S seeds.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -37,17 +38,12 @@ class RungFacts(TypedDict):
     by_share: dict[str, list[float]]
 
 
-class Names(TypedDict):
-    """What a number is of. about: a score, or a text of a pair."""
+class MeasuredNumber(TypedDict):
+    """about: a score, or a text of a pair. few: whether the reviews are too few for a claim."""
 
     rung: str
     measure: str
     about: str
-
-
-class MeasuredNumber(Names):
-    """few: whether it is of fewer reviews than a claim needs."""
-
     mean: float
     interval: Interval
     p: float
@@ -80,12 +76,8 @@ class Rung:
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
         self.variant = variant
         self.tables = tables
-        common = set.intersection(*map(set, tables))
         # name of the measurement -> names of its columns after the row
-        self.columns: dict[str, list[str]] = {}
-        for name, table in tables[0].items():
-            if name in common:
-                self.columns[name] = table.column_names[1:]
+        self.columns = {name: table.column_names[1:] for name, table in tables[0].items()}
         self.scores = [name for name, columns in self.columns.items() if "right" in columns]
 
     def column(self, measurement: str, name: str) -> np.ndarray:
@@ -175,11 +167,11 @@ def summarize(
         quantities = list(rung.quantities())
         random = {measure: value_NS for measure, about, value_NS in quantities if about == RANDOM}
         for measure, about, value_NS in quantities:
-            names: Names = {"rung": rung.variant.label, "measure": measure, "about": about}
-            numbers += estimated(names, value_NS)
+            estimate = partial(estimated, rung.variant.label, measure, about)
+            numbers += estimate(value_NS)
             if measure in BETTER and about != RANDOM:
                 gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
-                differences += [gain for gain in estimated(names, gain_NS) if not gain["few"]]
+                differences += [gain for gain in estimate(gain_NS) if not gain["few"]]
     claims: list[Claim] = []
     corrected = holm([difference["p"] for difference in differences])
     for difference, p in zip(differences, corrected, strict=True):
@@ -200,7 +192,7 @@ def summarize(
     }
 
 
-def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
+def estimated(rung: str, measure: str, about: str, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
     Reviews for which the value is undefined are omitted; the list is empty if it is so for all.
@@ -209,12 +201,14 @@ def estimated(names: Names, value_NS: np.ndarray) -> list[MeasuredNumber]:
     reviews = len(defined_NS)
     if not reviews:
         return []
-    estimate = share_of(defined_NS) if names["measure"] in SHARES else mean_of(defined_NS)
+    estimate = share_of(defined_NS) if measure in SHARES else mean_of(defined_NS)
     interval = estimate.interval
     if interval is not None:
         interval = (max(interval[0], -1.0), min(interval[1], 1.0))
     number: MeasuredNumber = {
-        **names,
+        "rung": rung,
+        "measure": measure,
+        "about": about,
         "mean": estimate.mean,
         "interval": interval,
         "p": estimate.p,
