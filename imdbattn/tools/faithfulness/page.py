@@ -158,10 +158,8 @@ def headline(summary: Summary) -> str:
     for name in reversed(RAW):
         first |= {claim["rung"]: claim for claim in claims if claim["about"] == name}
     if not first:
-        reason = "no rung has attention weights that could be compared with random words"
-        if any(entry["few"] for entry in summary["numbers"] if entry["about"] in RAW):
-            reason = f"a claim needs at least {summary['method']['fewest']} reviews"
-        return f"{QUESTION} not tested: {reason}"
+        fewest = summary["method"]["fewest"]
+        return f"{QUESTION} not tested: this needs attention weights, and at least {fewest} reviews"
     verdicts = Counter(claim["verdict"] for claim in first.values())
     beaten = len({claim["rung"] for claim in claims if is_above(claim, first.get(claim["rung"]))})
     answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
