@@ -47,7 +47,6 @@ def attentions(part: nn.Module) -> list[nn.Module]:
     return [module for module in part.modules() if isinstance(module, Attention)]
 
 
-@torch.no_grad()
 def observe(net: Classifier, batch: Batch) -> list[Observed]:
     """Returns input, weights and values of each layer, then of the pooling.
 
@@ -102,7 +101,6 @@ def norm_rows(observed: Observed, skips: bool = False) -> Tensor:
     return normalized(row_BQK)
 
 
-@torch.no_grad()
 def projected_values(observed: Observed) -> Tensor:
     """Returns (B, H, K, D): what each value adds to the output of its attention at a weight of 1,
     without the bias of W_O.
@@ -117,7 +115,6 @@ def projected_values(observed: Observed) -> Tensor:
     return torch.einsum("bhkv,dhv->bhkd", observed.value_BHKV, weight_DD.unflatten(1, (heads, -1)))
 
 
-@torch.no_grad()
 def zeroed_rows(observed: Observed) -> Tensor:
     """Returns value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if
     the value of a key is zero.
@@ -193,7 +190,6 @@ def from_attention(
     return score
 
 
-@torch.no_grad()
 def predicted_labels(net: Classifier, batch: Batch) -> Tensor:
     """Returns (B,): the predicted labels."""
     return net(batch).argmax(1)
@@ -244,14 +240,12 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
     return scores_BT
 
 
-@torch.no_grad()
 def change_from_zero(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Returns (B,): the log-odds of the labels, minus those of zero vectors."""
     x_BTE = net.embedding(batch.tokens_BT)
     return from_vectors(net, x_BTE, batch, label_B) - from_vectors(net, 0 * x_BTE, batch, label_B)
 
 
-@torch.no_grad()
 def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Returns the decrease of the log-odds when a word is removed, as word dropout removes it."""
     scores_BT = torch.zeros(batch.tokens_BT.shape)
