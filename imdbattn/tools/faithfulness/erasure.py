@@ -22,7 +22,7 @@ from imdbattn.nn.scores import sequence_mask
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 # the largest share of the words that the search removes without measuring the rest again
 STEP = 0.1
-BUDGET = 8_192  # positions of a batch of reviews with one change each
+BUDGET = 8_192  # positions of a batch
 
 
 def words_of(batch: Batch) -> Tensor:
@@ -39,13 +39,13 @@ def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     lengths_B = kept_BT.sum(1)
     size = max([1, *lengths_B.tolist()])
     order_BT = kept_BT.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
-    word_BT = sequence_mask(lengths_B, size)
+    review_B1 = torch.arange(len(order_BT))[:, None]
+    is_padding_BT = ~sequence_mask(lengths_B, size)
 
     def in_order(column: Tensor) -> Tensor:
-        order, word = (
-            x_BT.view(*x_BT.shape, *[1] * (column.ndim - 2)) for x_BT in (order_BT, word_BT)
-        )
-        return column.take_along_dim(order, 1) * word
+        chosen = column[review_B1, order_BT]
+        chosen[is_padding_BT] = 0
+        return chosen
 
     return map_per_token(batch, in_order)._replace(lengths_B=lengths_B)
 
@@ -96,7 +96,6 @@ def removed_words(share: float, words: int) -> int:
     return min(math.ceil(share * words - 1e-9), words - 1) if words else 0
 
 
-@torch.no_grad()
 def erase(
     net: Classifier, batch: Batch, ranks_BT: Tensor, shares: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
@@ -119,7 +118,6 @@ def erase(
     return torch.stack(comprehensiveness, 1), torch.stack(sufficiency, 1)
 
 
-@torch.no_grad()
 def extremes(
     net: Classifier, batch: Batch, shares: Sequence[float], beam: int
 ) -> dict[str, Tensor]:
@@ -128,8 +126,7 @@ def extremes(
 
     The search is exact for at most EXHAUSTIVE words, where the beam holds all sets.
     """
-    low = []
-    high = []
+    ends = []
     for review in range(len(batch.lengths_B)):
         padded = take(batch, torch.tensor([review]))
         alone = keep(padded, words_of(padded))  # padding is removed
@@ -138,12 +135,10 @@ def extremes(
         width = 2**words if words <= EXHAUSTIVE else beam
         gain = partial(loss_without, net, alone, -1)
         loss = partial(loss_without, net, alone, 1)
-        low.append(-search_removals(gain, words, counts, width))
-        high.append(search_removals(loss, words, counts, width))
-    return {
-        "low": torch.tensor(low, dtype=torch.float64),
-        "high": torch.tensor(high, dtype=torch.float64),
-    }
+        low = -search_removals(gain, words, counts, width)
+        ends.append((low, search_removals(loss, words, counts, width)))
+    low_B, high_B = torch.tensor(ends, dtype=torch.float64).unbind(1)
+    return {"low": low_B, "high": high_B}
 
 
 def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) -> Tensor:

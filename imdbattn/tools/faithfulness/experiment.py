@@ -42,10 +42,9 @@ from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, r
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
 VERSION = 6  # version of the measurements; increment it when they change
-BATCH_POSITIONS = 8_192  # positions in a batch
 
 # name -> an element for each review of a batch
-MeasuredColumns = dict[str, Tensor | Sequence[object]]
+MeasuredColumns = Mapping[str, Tensor | Sequence[object]]
 # a user's function: texts -> scores of the words of each
 CustomScore = partial[Sequence[Sequence[float]]]
 
@@ -105,17 +104,10 @@ class Measurement(NamedTuple):
     """A measurement of reviews of a split, or of originals of pairs."""
 
     name: str
-    options: Mapping[str, object]  # what its numbers depend on in addition to the run
+    options: Mapping[str, object]  # what its numbers depend on besides the run, split and seed
     maker: BatchMaker
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], MeasuredColumns]  # called with each batch
-
-    @property
-    def file(self) -> str:
-        """The name of its file."""
-        about = json.dumps([VERSION, self.options, len(self.chosen_N)])
-        digest = hashlib.sha256(about.encode()).hexdigest()[:8]
-        return f"{self.name}-{digest}.parquet"
 
 
 class Subject:
@@ -155,9 +147,8 @@ class Subject:
             )
         split = corpus.splits[options.split]
         self.maker = self.predictor.batch_maker_of_ids(split)
-        self.chosen_N = np.random.default_rng(options.seed).permutation(len(split))[
-            : options.reviews
-        ]
+        shuffled_N = np.random.default_rng(options.seed).permutation(len(split))
+        self.chosen_N = shuffled_N[: options.reviews]
         scores.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
         is_probe = corpus.source_kind == "order_probe"
         words = corpus.vectors.words if is_probe else []
@@ -182,39 +173,39 @@ class Subject:
         limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
         for name in limits.keys() & {*scores.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
-        measurements: list[Measurement] = []
-
-        def add(
-            name: str,
-            arguments: Mapping[str, object],
-            chosen_N: np.ndarray,
-            measure: Callable[[Batch], MeasuredColumns],
-            maker: BatchMaker = self.maker,
-        ) -> None:
-            if len(chosen_N):
-                arguments = {"split": options.split, "seed": options.seed, **arguments}
-                measurements.append(Measurement(name, arguments, maker, chosen_N, measure))
-
-        for name, reviews in limits.items():
-            arguments: dict[str, object] = {"shares": options.shares}
+        made: list[Measurement] = []
+        for name, number in limits.items():
+            about: dict[str, object] = {"shares": options.shares}
             if name in self.custom:
-                arguments["keywords"] = self.custom[name].keywords
-            add(name, arguments, self.chosen_N[:reviews], partial(self.explained, name))
-        arguments = {"shares": options.shares, "beam": options.search.beam}
-        add("extremes", arguments, self.chosen_N[: options.search.reviews], self.extremes)
+                about["keywords"] = self.custom[name].keywords
+            measure = partial(self.explained, name)
+            made.append(Measurement(name, about, self.maker, self.chosen_N[:number], measure))
+        shares, beam = options.shares, options.search.beam
+        search = partial(erasure.extremes, self.net, shares=shares, beam=beam)
+        searched_N = self.chosen_N[: options.search.reviews]
+        about = {"shares": shares, "beam": beam}
+        made.append(Measurement("extremes", about, self.maker, searched_N, search))
         for name in names:
             if name != "random":
+                few_N = self.chosen_N[: options.random_reviews]
                 measure = partial(self.correlated, name)
-                add(f"randomized-{name}", {}, self.chosen_N[: options.random_reviews], measure)
+                made.append(Measurement(f"randomized-{name}", {}, self.maker, few_N, measure))
         if self.pairs:
             maker = self.predictor.batch_maker([pair.original for pair in self.pairs])
             every_N = np.arange(len(self.pairs))
-            arguments = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
-            add("pairs", arguments, every_N, self.labeled_pairs, maker)
+            about = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
+            made.append(Measurement("pairs", about, maker, every_N, self.labeled_pairs))
             for name, number in limits.items():
                 measure = partial(self.found_edits, name)
-                add(f"human-{name}", arguments, every_N[:number], measure, maker)
-        return measurements
+                made.append(Measurement(f"human-{name}", about, maker, every_N[:number], measure))
+        return [each for each in made if len(each.chosen_N)]  # a setting of 0 omits some
+
+    def file(self, measurement: Measurement) -> Path:
+        """Returns the file of a measurement, named by what its numbers depend on."""
+        options = {"split": self.options.split, "seed": self.options.seed, **measurement.options}
+        about = json.dumps([VERSION, options, len(measurement.chosen_N)])
+        digest = hashlib.sha256(about.encode()).hexdigest()[:8]
+        return self.folder / f"{measurement.name}-{digest}.parquet"
 
     def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
         """Returns the scores of the words (B, T) for the predicted label.
@@ -246,7 +237,7 @@ class Subject:
         label_B = scores.predicted_labels(self.net, batch)
         ranks_BT = erasure.ranks(scores_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
-        columns: MeasuredColumns = {
+        columns: dict[str, Tensor | Sequence[object]] = {
             "right": label_B == batch.labels_B,
             "scores": [scores_T.tolist() for scores_T in of_words(scores_BT, batch)],
             "comprehensiveness": erased_BS,
@@ -256,10 +247,6 @@ class Subject:
             true_BT = erasure.true_words(batch, self.negation)
             columns["auprc"] = erasure.average_precision(ranks_BT, true_BT)
         return columns
-
-    def extremes(self, batch: Batch) -> MeasuredColumns:
-        """Returns the lowest and the highest AOPC that a search finds."""
-        return {**erasure.extremes(self.net, batch, self.options.shares, self.options.search.beam)}
 
     @cached_property
     def randomized_nets(self) -> dict[str, Classifier]:
@@ -272,7 +259,7 @@ class Subject:
         label_B = scores.predicted_labels(self.net, batch)
         score = scores.WORD_SCORES[name][1]
         trained = of_words(score(self.net, batch, label_B), batch)
-        columns: MeasuredColumns = {}
+        columns = {}
         for stage, net in self.randomized_nets.items():
             others = of_words(score(net, batch, label_B), batch)
             columns[stage] = list(map(spearman, trained, others))
@@ -320,7 +307,7 @@ class Subject:
 
     def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
         """Writes the file of a measurement, in the order of the reviews, unless it exists."""
-        file = self.folder / measurement.file
+        file = self.file(measurement)
         chosen_N = measurement.chosen_N
         maker = measurement.maker
         if file.exists():
@@ -331,7 +318,7 @@ class Subject:
         )
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, places in EvalPlans(maker.batch_lengths()[chosen_N], BATCH_POSITIONS):
+        for _, places in EvalPlans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
             batch = maker.of_items(chosen_N[places])
             measured += places.tolist()
             columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
@@ -343,10 +330,7 @@ class Subject:
 
     def tables(self) -> Tables:
         """Returns the measurements by their names."""
-        tables = {}
-        for measurement in self.measurements:
-            tables[measurement.name] = pq.read_table(self.folder / measurement.file)
-        return tables
+        return {each.name: pq.read_table(self.file(each)) for each in self.measurements}
 
 
 def of_words(column_BT: Tensor, batch: Batch) -> list[Tensor]:
