@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import imdbattn
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import map_per_token
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.tools.faithfulness import scores
@@ -30,7 +29,6 @@ from imdbattn.tools.faithfulness.erasure import (
     ranks,
     removed_words,
     search_removals,
-    take,
     true_words,
     words_of,
 )
@@ -119,24 +117,16 @@ def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
 
 
-def test_norms_with_the_skip_connection_add_the_word_itself(settings):
-    net = nets.net(settings, "residual", "model.net.layer.heads=2")
-    batch = nets.batch(net, [REVIEWS[0]])
-    first = scores.observe(net, batch)[0]
-    vectors_QKHV = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0])
-    own_QKD = torch.eye(len(vectors_QKHV))[..., None] * first.x_BKD[0]
-    norms_QK = (vectors_QKHV.flatten(2) + own_QKD).norm(dim=-1)
-    shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
-    torch.testing.assert_close(scores.norm_rows(first, skips=True)[0], shares_QK)
-
-
-def test_norms_of_several_heads_are_those_of_projected_values(settings):
-    net = nets.net(settings, "residual_heads")
+@pytest.mark.parametrize("rung", ["residual", "residual_heads"])
+def test_norms_are_those_of_the_values_of_all_heads_after_w_o(settings, rung):
+    net = nets.net(settings, rung, "model.net.layer.heads=2")
     first = scores.observe(net, nets.batch(net, [REVIEWS[0]]))[0]
     vectors_QKHV = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0])
-    vectors_QKD = vectors_QKHV.flatten(2) @ net.layers[0].f.output.weight.T
-    for skips in (False, True):
-        own_QKD = skips * torch.eye(len(vectors_QKHV))[..., None] * first.x_BKD[0]
+    vectors_QKD = vectors_QKHV.flatten(2)
+    if rung == "residual_heads":
+        vectors_QKD = vectors_QKD @ net.layers[0].f.output.weight.T
+    for skips in (False, True):  # with the skip connection, a word adds itself
+        own_QKD = skips * torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
         norms_QK = (vectors_QKD + own_QKD).norm(dim=-1)
         shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
         torch.testing.assert_close(scores.norm_rows(first, skips=skips)[0], shares_QK)
@@ -180,15 +170,11 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
     batch = nets.batch(net, REVIEWS[:2])
     scores_BT, label_B = score("leave_one_out", net, batch), predicted_labels(net, batch)
     for review, word in ((0, 0), (0, 3), (1, 1)):
-        left = [place for place in range(len(REVIEWS[review])) if place != word]
-        without = take(nets.batch(net, REVIEWS[:2]), torch.tensor([review]))
-        # with the positions of the whole review
-        without = map_per_token(without, lambda x, left=left: x[:, left])
-        without = without._replace(lengths_B=torch.tensor([len(left)]))
+        kept_BT = torch.ones(batch.tokens_BT.shape, dtype=torch.bool)
+        kept_BT[review, word] = False
         with torch.no_grad():
-            whole_B = log_odds(net(batch), label_B)
-            change = whole_B[review] - log_odds(net(without), label_B[review, None])
-        assert scores_BT[review, word].item() == pytest.approx(change.item(), abs=1e-5)
+            lost_B = log_odds(net(batch), label_B) - log_odds(net(keep(batch, kept_BT)), label_B)
+        assert scores_BT[review, word].item() == pytest.approx(lost_B[review].item(), abs=1e-5)
 
 
 def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
