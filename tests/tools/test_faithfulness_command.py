@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
 
 from tests.processes import started_command, wait_for
 
@@ -19,16 +18,14 @@ SMALL = ("reviews=24", "search.reviews=3", "random_reviews=3", "costly_reviews=1
 
 
 @pytest.fixture(scope="module")
-def measured(trained, shared, shell) -> Path:
-    """The output folder of the command, in that of its runs; written once for all workers."""
-    folder = shared / "explained"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "faithfulness" / "faithfulness.json").exists():
-            kinds = (("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))
-            for number, words in enumerate(kinds):
-                shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
-            done = shell("faithfulness", f"runs={folder}", *SMALL)
-            assert done.returncode == 0, done.stderr
+def measured(trained, tmp_path_factory, shell) -> Path:
+    """The output folder of the command, in that of its runs."""
+    folder = tmp_path_factory.mktemp("explained")
+    kinds = (("residual",), ("residual", "seed=2"), ("learned_query",), ("mean",))
+    for number, words in enumerate(kinds):
+        shutil.copytree(trained(*words)[0], folder / f"{number}-{words[0]}")
+    done = shell("faithfulness", f"runs={folder}", *SMALL)
+    assert done.returncode == 0, done.stderr
     return folder / "faithfulness"
 
 
