@@ -17,7 +17,7 @@ from imdbattn.settings.keys import defaults
 from imdbattn.settings.schema import validate_as
 from tests.processes import processes_about, started_command, wait_for
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 
 EPOCHS = 30  # of a trial, which take a few seconds
 
@@ -166,6 +166,19 @@ def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, s
     accuracies = [run.metrics["val_accuracy"] for run in runs]
     assert best["values"] == [accuracies[best["number"]]] == [max(accuracies)]
     assert f"optim.lr={best['settings']['optim.lr']:.4g}" in done.stdout.splitlines()[-1]
+
+
+def test_the_pruner_sees_the_last_validation_of_each_epoch(words, shell, tmp_path):
+    slow = "import time\n\ndef slow(labels, probabilities):\n    time.sleep(0.5)\n    return 1\n"
+    (tmp_path / "metric.py").write_text(slow)  # the search looks at a trial within each epoch
+    more = ["n_trials=1", "trainer.max_epochs=3", "trainer.val_check_interval=0.5"]
+    done = shell("search", *words, *more, "choose_by=metric.slow", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "search/journal.log"))
+    storage = optuna.storages.JournalStorage(journal)
+    (trial,) = optuna.load_study(study_name="search", storage=storage).trials
+    curve = Run(tmp_path / "search" / "trial-000").curves["val/accuracy"]
+    assert trial.intermediate_values == curve
 
 
 @pytest.mark.slow

@@ -297,14 +297,16 @@ class Trials:
         self.failures = 0
 
     def report(self, trial: Trial, run: Path) -> bool:
-        """Reports the validation accuracy of each new epoch, until the pruner stops the trial.
+        """Reports the last validation accuracy of each epoch that has ended since, until the pruner
+        stops the trial.
 
         Returns whether it does, which is not at the last epoch.
         """
         last = trial.params.get("trainer.max_epochs", self.settings.trainer.max_epochs)
-        accuracies = Run(run).curves.get("val/accuracy", {})
+        curves = Run(run).curves
+        accuracies, ended = curves.get("val/accuracy", {}), curves.get("train/epoch_seconds", {})
         reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-        for epoch in sorted(accuracies.keys() - reported):
+        for epoch in sorted((accuracies.keys() & ended) - reported.keys()):
             trial.report(accuracies[epoch], epoch)
             if epoch != last and trial.should_prune():
                 return True
