@@ -71,12 +71,13 @@ def run_experiment(
         )
     out.mkdir(parents=True, exist_ok=True)
     steps = [(subject, measurement) for subject in subjects for measurement in subject.measurements]
-    bar = tqdm(steps, unit=" measurements", dynamic_ncols=True, smoothing=0)
-    with torch.no_grad():
-        for subject, measurement in bar:
+    total = sum(len(measurement.chosen_N) for _, measurement in steps)
+    bar = tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0)
+    with bar, torch.no_grad():
+        for subject, measurement in steps:
             title = f"{subject.run.model} seed {subject.run.metrics['seed']}"
-            bar.set_description(f"{title}, {measurement.name}")
-            subject.measure(measurement)
+            bar.set_description(f"{title}, {measurement.name}", refresh=False)
+            subject.measure(measurement, bar.update)
     summaries = []
     for group in grouped(subjects, lambda subject: subject.fingerprint):
         measured = [(subject.run, subject.tables()) for subject in group]
@@ -304,13 +305,14 @@ class Subject:
         # A pair whose edits only add words has no edited word in the original.
         return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
-    def measure(self, measurement: Measurement) -> None:
+    def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
         """Writes the file of a measurement, in the order of the reviews, unless it exists."""
         file = self.file(measurement)
-        if file.exists():
-            return
         chosen_N = measurement.chosen_N
         maker = measurement.maker
+        if file.exists():
+            progress(len(chosen_N))
+            return
         torch.manual_seed(
             zlib.crc32(f"{measurement.name} {self.options.seed} {self.digest}".encode())
         )
@@ -322,6 +324,7 @@ class Subject:
             columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
+            progress(len(places))
         table = pd.DataFrame(columns).iloc[np.argsort(measured)]
         write_table(file, table)
 
