@@ -13,11 +13,11 @@ PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 
 
 def prepare() -> None:
-    """Sets how long torch's OpenMP threads wait for each other in a loop (docs/speed.md).
+    """Sets how long torch's OpenMP threads spin while they wait (docs/speed.md).
 
     Has an effect only before torch is loaded. The commands call it; a program of your own may call
-    it before `import torch`. Where other programs run, the threads do not wait in a loop, because
-    they would keep the processor from each other. Does nothing if GOMP_SPINCOUNT or
+    it before `import torch`. Where other programs run, the threads do not spin, because they would
+    keep the processor from each other. Does nothing if GOMP_SPINCOUNT or
     OMP_WAIT_POLICY is set, or where there is no /proc/loadavg.
     """
     if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):

@@ -295,7 +295,7 @@ HEAD = "head"
 
 
 class Classifier(nn.Module):
-    """Embeds the words, applies `layers` layers, pools, and computes the logits with a Linear.
+    """Embeds the words, adds positions, applies `layers` layers, pools, and computes the logits.
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E, see `Embedding`.
     positions, layer, pooling: called with the width D, return one of the parts above.

@@ -47,8 +47,9 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
 
     resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
     finished one is refused.
-    Returns the content of metrics.json. Raises UserError for wrong settings or data, before
-    anything in the folder is changed, and for a loss that is not finite; SystemExit after a signal.
+    Returns the content of metrics.json. Raises UserError for wrong settings or data, before a
+    file of a run in the folder is changed, and for a loss that is not finite; SystemExit after a
+    signal.
     """
     check_folder(folder)
     signals = RunSignals(folder, settings.test, resume)
@@ -65,7 +66,7 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
 def fit_locked(
     settings: TrainingSettings, folder: Path, resume: bool, signals: RunSignals
 ) -> NestedDict:
-    """Trains, scores and fills the folder, whose lock this process has."""
+    """Trains, scores and fills the folder, which is locked."""
     tracker = Tracker(settings.logger)
     check_settings(settings)
     prepare_process(settings)
@@ -290,7 +291,7 @@ def write_results(
 
 def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
     """Scores a split with the module's weights."""
-    data.test_split = split
+    data.scored_split = split
     # `Tracker.publish` logs the scores, which are not part of the learning curve.
     loggers, trainer.loggers = trainer.loggers, []
     trainer.test(module, data, verbose=False)

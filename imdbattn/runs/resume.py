@@ -228,8 +228,8 @@ class RunState(L.Callback):
         self.saved_at = time.monotonic()
 
     def trained_with(self, trainer: L.Trainer, module: Any) -> dict[str, object]:
-        """Returns what a resumed run must share: the fingerprints of the splits, the vectors and
-        the code of a custom tokenizer, and the number of processes.
+        """Returns what must be equal when the run resumes: the fingerprints of the splits, the
+        vectors and the code of a custom tokenizer, and the number of processes.
         """
         return {
             **self.corpus.fingerprints,

@@ -36,7 +36,7 @@ NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 
 # --- what settings affect -------------------------------------------------------------------------
 
-# Settings that do not change a result, but for the last digits with another number of threads
+# Settings that do not change a result; `threads` may change its last digits
 NO_EFFECT = (
     *("hydra", "logger", "resume", "save_minutes", "threads", "record_steps", "trust", "test"),
     *("variant", "overrides", "pictures", "attention_reviews"),

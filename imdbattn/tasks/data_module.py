@@ -71,7 +71,7 @@ class BatchData(L.LightningDataModule):
     def __init__(self, settings: Any, corpus: Any):
         super().__init__()
         self.settings, self.corpus = settings, corpus
-        self.test_split = "test"  # the split that `Trainer.test` scores
+        self.scored_split = "test"  # the split that `Trainer.test` scores
         # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
         self.options = WHOLE_REVIEWS  # options for evaluation
@@ -170,7 +170,7 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader("validation")
 
     def test_dataloader(self) -> Loader:
-        return self.eval_dataloader(self.test_split)
+        return self.eval_dataloader(self.scored_split)
 
 
 def default_budget(tokens: int) -> int:

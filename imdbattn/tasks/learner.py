@@ -37,7 +37,7 @@ class SplitScores(ABC):
 
     @property
     def count(self) -> int:
-        """The number of answers that the scores are means of: one for each item."""
+        """The number of answers, over which the scores are means: one for each item."""
         return len(self.items_N)
 
     @cached_property

@@ -41,7 +41,7 @@ class StartedRun:
 
 
 class RunLogger:
-    """A second base class, beside Logger, of loggers that receive more than curves and settings."""
+    """A mixin for a Logger that receives tables and pictures, not only curves and settings."""
 
     # the class of its settings, which are checked before data are read
     settings: ClassVar[type[Group] | None] = None

@@ -167,7 +167,7 @@ class Seq2SeqModule(Learner):
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
         items_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        split = data.corpus.splits[data.test_split if self.trainer.testing else "validation"]
+        split = data.corpus.splits[data.scored_split if self.trainer.testing else "validation"]
         _, target = vocabularies(self.hparams)
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
         references = [split.references[item] for item in items_N.tolist()]
