@@ -4,6 +4,7 @@ torch and pyarrow are imported where they are used, because they are slow to imp
 """
 
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 CHECKSUMS = "checksums.json"  # has the checksums of the other files in a folder
 # Errors that mean that a disk is full or read-only
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+# Errors that mean that a file system, such as some network disks, has no locks
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
 
 
@@ -42,21 +45,37 @@ def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "Acquire
     """Acquires a file lock. The end of a `with` block or `.lock.release()` releases it.
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
-    waits for that process. Where the file system has no locks, filelock warns, and the existence of
-    the file is the lock. A process that is killed leaves it.
+    waits for that process. Where the file system has no locks, the existence of <file>.soft is the
+    lock. A process that is killed leaves it.
     """
     # The import takes 15 ms, and `--help` does not need it.
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
-    lock: BaseFileLock = FileLock(file)
+    lock: BaseFileLock = FileLock(file, fallback_to_soft=False)
+    remedy = ""
+    wait = LONG_WAIT if busy is None else seconds
     try:
-        return lock.acquire(LONG_WAIT if busy is None else seconds)
+        try:
+            return lock.acquire(wait)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            warn_of_soft_locks(os.strerror(error.errno))
+        lock = SoftFileLock(f"{file}.soft")
+        remedy = f"; if it was killed, remove {lock.lock_file}"
+        return lock.acquire(wait)
     except Timeout:
-        remedy = f"; if it was killed, remove {file}" if isinstance(lock, SoftFileLock) else ""
         if busy is not None:
             raise UserError(f"{busy}{remedy}") from None
-    log.warning("waiting for another process, which holds %s%s", file, remedy)
+    log.warning("waiting for another process, which holds %s%s", lock.lock_file, remedy)
     return lock.acquire()
+
+
+@functools.cache
+def warn_of_soft_locks(reason: str) -> None:
+    log.warning(
+        "file locks do not work here (%s): files named *.lock.soft are used instead", reason
+    )
 
 
 @contextmanager

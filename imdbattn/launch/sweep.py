@@ -108,7 +108,7 @@ def conclude(config: DictConfig, complete: bool) -> int:
     sweep = Path(str(config.hydra.sweep.dir))
     jobs = ended_jobs(sweep)
     if not jobs and not complete:  # Hydra has reported why it composed none
-        remove_empty(sweep.resolve(), SWEEP_LOG, "multirun.yaml", ".lock")
+        remove_empty(sweep.resolve(), SWEEP_LOG, "multirun.yaml", ".lock", ".lock.soft")
         return 2
     counts = Counter(job["status"] for job in jobs.values())
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
