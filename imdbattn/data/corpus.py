@@ -90,7 +90,8 @@ def prepare_reviews(
     def build(folder: Path) -> None:
         log.info("Reading and tokenizing: %s", source.name)
         reviews = cut_reviews(source.load(), source.name, shares, fold, settings.limit)
-        write_entry(folder, reviews, source, settings, vectors)
+        tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
+        write_entry(folder, reviews, source, tokenizer, version, vectors)
 
     decides_content = {
         "format": TOKENS_FORMAT,
@@ -213,16 +214,19 @@ def named_source(settings: ReviewDataSettings) -> Source:
 
 
 def write_entry(
-    folder: Path, reviews: Texts, source: Source, settings: ReviewDataSettings, vectors: WordVectors
+    folder: Path,
+    reviews: Texts,
+    source: Source,
+    tokenizer: AnyTokenizer,
+    version: str,
+    vectors: WordVectors,
 ) -> None:
     """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
-    test.
+    test. version: that of a custom tokenizer.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
-    version = custom_tokenizer_version(settings.tokenizer)
     tokens = known = known_words = unknown_words = 0
     fingerprints = {}
     repeated = {}  # numbers of texts that occur several times in a split, and of their reviews

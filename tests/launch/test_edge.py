@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from imdbattn import UserError
 from tests.resuming import contents
 
 
@@ -68,3 +69,13 @@ def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
             assert "Traceback (most recent call last)" in Path(file[1]).read_text()
             os.unlink(file[1])
         assert contents(finished) == before, name
+
+
+def test_from_python_the_exception_passes_through(finished, tmp_path):
+    import imdbattn
+
+    known = places(finished, tmp_path)
+    with pytest.raises(UserError, match="nothing"):
+        imdbattn.load("nothing")
+    with pytest.raises(Exception, match=r"checkpoint|archive|magic|zip"):
+        imdbattn.load(known["checkpoint"])
