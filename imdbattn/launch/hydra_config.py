@@ -14,7 +14,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import NAME, NestedDict, conf_dir, settings_digest, to_dict
+from imdbattn.settings.keys import (
+    NAME,
+    NestedDict,
+    conf_dir,
+    run_label,
+    settings_digest,
+    to_dict,
+)
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import AnyGroup
@@ -142,40 +149,36 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-def digest_of_root(*, _root_: DictConfig) -> str:
-    """Returns the digest of the settings with absolute paths, so that a sweep can be resumed from
-    another directory; the job itself reports what is invalid, and has the digest invalid<number>.
+def run_name(now: str, *, _root_: DictConfig) -> str:
+    """Returns the name of a new run's folder: time, model and seed; in a SLURM job the same in all
+    its tasks and after a requeue.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"slurm-{job}-{job_name(_root_=_root_)}" if job else f"{now}-{checked_name(_root_)}"
+
+
+def job_name(*, _root_: DictConfig) -> str:
+    """Returns the name of a job's folder in a sweep: model, seed, and the digest of the settings
+    with absolute paths, so that a sweep can be resumed from another directory. The job itself
+    reports what is invalid, and has the digest invalid<number>.
     """
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
-        return settings_digest(training_settings(resolved_dict(_root_)).resolved(None).dump())
+        digest = settings_digest(training_settings(resolved_dict(_root_)).resolved(None).dump())
     except UserError:
-        return f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
+        digest = f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
+    return f"{checked_name(_root_)}-{digest}"
 
 
-def folder_name(name: str) -> str:
+def checked_name(cfg: DictConfig) -> str:
+    """Returns the `run_label` of a run, if it is suitable as the name of a folder."""
+    name = run_label(cfg)
     return name if re.fullmatch(NAME, name) else "invalid"
 
 
-def fold_suffix(*, _root_: DictConfig) -> str:
-    """Returns -fold3 in a cross-validation, else nothing."""
-    fold = OmegaConf.select(_root_, "data.fold")
-    return f"-fold{fold}" if fold else ""
-
-
-def run_name(now: str, name: str, digest: str) -> str:
-    """Returns the name of a run's folder: time and model; in a SLURM job the same in all its tasks
-    and after a requeue.
-    """
-    job = os.environ.get("SLURM_JOB_ID")
-    return f"slurm-{job}-{folder_name(name)}-{digest}" if job else f"{now}-{folder_name(name)}"
-
-
 RESOLVERS: dict[str, Callable[..., object]] = {
-    "digest": digest_of_root,
     "either": lambda first, second: first or second,
-    "folder_name": folder_name,
-    "fold_suffix": fold_suffix,
+    "job_name": job_name,
     "run_name": run_name,
 }

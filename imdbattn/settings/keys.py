@@ -126,6 +126,13 @@ def settings_digest(settings: Mapping[str, object]) -> str:
     return hexdigest(without(settings, "seed", *NO_EFFECT))
 
 
+def run_label(settings: Mapping[str, Any]) -> str:
+    """Returns the model and the seed of a run, in a cross-validation also the fold."""
+    fold = settings["data"].get("fold")
+    name = f"{settings['model']['name']}-s{settings['seed']}"
+    return f"{name}-fold{fold}" if fold else name
+
+
 def hexdigest(values: Mapping[str, object]) -> str:
     """Returns twelve hex digits, whatever the order of the keys: among 10,000 values, two share
     them with a probability below one in a million.

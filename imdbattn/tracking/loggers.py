@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
-from imdbattn.settings.keys import NestedDict, flat
+from imdbattn.settings.keys import NestedDict, flat, run_label
 from imdbattn.settings.objects import import_class, make
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 
@@ -33,7 +33,7 @@ class StartedRun:
     """What a logger receives when a run starts."""
 
     folder: Path  # the run folder
-    name: str  # the model and the seed
+    name: str  # settings.keys.run_label
     settings: NestedDict
     environment: NestedDict  # the content of environment.json
     resume: bool  # whether it continues the run in its folder
@@ -126,13 +126,11 @@ class Tracker:
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return loggers
-        fold = settings["data"].get("fold")
-        name = f"{settings['model']['name']}-s{settings['seed']}"
-        if fold:
-            name += f"-fold{fold}"
         file = folder / "environment.json"
         environment = read_json(file) if file.exists() else {}
-        run = StartedRun(folder, name, settings, environment, resume, group_of(folder))
+        run = StartedRun(
+            folder, run_label(settings), settings, environment, resume, group_of(folder)
+        )
         for choice, arguments in self.to_start.items():
             logger: Logger = make(filled_in(arguments, run), f"logger.{choice}", Logger)
             receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
