@@ -73,8 +73,7 @@ def build_trainer(
     values = make(values, "trainer", object)
     has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
     callbacks = [*callbacks, *user_callbacks]
-    if settings.enable_progress_bar:
-        callbacks.append(Progress(has_bar=not has_user_bar))
+    callbacks.append(Progress(has_bar=settings.enable_progress_bar and not has_user_bar))
     plugins: list[object] = [AtomicCheckpointIO(), *user_plugins]
     if SLURMEnvironment.detect():
         # RunState requeues the job between two steps.
@@ -168,6 +167,7 @@ class NamedPart(NamedTuple):
         name = f"{self.setting} ({kind.__module__}.{kind.__qualname__})"
         with wrapping_errors(name):  # a score, for example, may have no `compare`
             method = getattr(self.module, self.method)
+        own = vars(self.module).get(self.method)  # such as a compiled `forward`
 
         def call(*inputs: Tensor) -> Tensor:
             with wrapping_errors(name):
@@ -182,7 +182,10 @@ class NamedPart(NamedTuple):
         try:
             yield
         finally:
-            vars(self.module).pop(self.method, None)  # the method of its class is called again
+            if own is None:
+                delattr(self.module, self.method)  # the method of its class is called again
+            else:
+                setattr(self.module, self.method, own)
 
 
 def parts_of(net: nn.Module) -> Iterator[NamedPart]:

@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,22 @@ class Nearness(Score):
 
 OneInput = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD: x_BTD[:, 0]})
 WholeSequence = type("Wrong", (Pooling,), {"forward": lambda self, x_BTD, mask: x_BTD})
+
+
+class Compiled(NoPositions):
+    # as after self.forward = torch.compile(self.forward)
+
+    def __init__(self, width):
+        super().__init__()
+        self.forward = self.shifted
+
+    def shifted(self, x_BTD, mask):
+        Compiled.calls += self.training
+        return x_BTD
+
+    calls = 0
+
+
 def first_column(self, query, key):
     return (query @ key.transpose(-2, -1))[..., :1]
 
@@ -276,6 +293,12 @@ def test_each_kind_of_part_trains_and_is_scored_and_explained(kinds, settings, s
     explained = predictor.explain("a good film")
     assert explained.output == result.output
     assert sum(share for *_, share in explained.words) == pytest.approx(1)
+
+
+def test_a_part_that_replaces_its_own_forward_is_trained_with_it(kinds, settings, small):
+    words = ["model=mean", "model.net.positions._target_=kinds.Compiled", "trainer.max_epochs=1"]
+    metrics = fit(settings(*small, *words), kinds / "run")
+    assert import_module("kinds").Compiled.calls == metrics["steps"]
 
 
 IN_POOLING = r"^model\.net\.pooling \(kinds\.Wrong\): "
