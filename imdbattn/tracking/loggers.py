@@ -132,7 +132,8 @@ class Tracker:
             folder, run_label(settings), settings, environment, resume, group_of(folder)
         )
         for choice, arguments in self.to_start.items():
-            logger: Logger = make(filled_in(arguments, run), f"logger.{choice}", Logger)
+            values = filled_in(arguments, folder, run.name)
+            logger: Logger = make(values, f"logger.{choice}", Logger)
             receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
             with wrapping_errors(f"logger.{choice}"):
                 if receiver.start(run):
@@ -176,18 +177,21 @@ class Tracker:
         for choice, arguments in self.to_start.items():
             if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
                 with only_warning(log, f"logger.{choice}: the comparison was not logged"):
-                    logger = make(arguments, f"logger.{choice}", Logger)
+                    values = filled_in(arguments, folder, group)
+                    logger = make(values, f"logger.{choice}", Logger)
                     logger.publish_comparison(comparison, folder, group)
 
 
-def filled_in(arguments: NestedDict, run: StartedRun) -> NestedDict:
-    """Returns `_target_` and arguments, with the run's values for {run}, {parent} and {name}."""
-    folder = run.folder.resolve()
+def filled_in(arguments: NestedDict, folder: Path, name: str) -> NestedDict:
+    """Returns `_target_` and arguments, with values for {run}, {parent} and {name}: the folder, the
+    one that contains it, and the name.
+    """
+    folder = folder.resolve()
     filled = dict(arguments)
     for key, value in arguments.items():
         if isinstance(value, str):
             value = value.replace("{run}", str(folder)).replace("{parent}", str(folder.parent))
-            filled[key] = value.replace("{name}", run.name)
+            filled[key] = value.replace("{name}", name)
     return filled
 
 

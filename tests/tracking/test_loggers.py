@@ -6,7 +6,7 @@ import pytest
 
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
-from imdbattn.tracking.loggers import logged_results
+from imdbattn.tracking.loggers import Tracker, logged_results
 
 OWN = """
 import json
@@ -28,6 +28,15 @@ class Lines(Logger):
 
     def log_metrics(self, metrics, step=None):
         self.write(step=step, **metrics)
+"""
+
+
+ADDED = """
+from imdbattn.tracking.loggers import RunLogger
+
+class Tables(RunLogger, Lines):
+    def publish_comparison(self, comparison, folder, group):
+        self.write(compared=comparison["reviews"], folder=folder.name, group=group)
 """
 
 
@@ -55,6 +64,18 @@ def test_a_logger_of_ones_own_receives_curves_settings_and_results(
     assert sum("test/accuracy" in line for line in lines) == 1
     assert lines[-1] == {"step": metrics["steps"], **logged_results(metrics)}
     assert (tmp_path / "run" / "metrics.csv").exists()
+
+
+def test_a_logger_of_ones_own_receives_the_comparison_of_a_sweep(
+    settings, own_module, small, tmp_path
+):
+    own_module("mylog", OWN + ADDED)
+    target = "{_target_: mylog.Tables, file: '{run}/{name}.jsonl'}"
+    cfg = settings(*small, f"+logger.tables={target}")
+    (tmp_path / "comparison").mkdir()
+    Tracker(cfg.logger).publish_comparison({"reviews": 3}, tmp_path / "comparison", "a-sweep")
+    written = json.loads((tmp_path / "comparison" / "a-sweep.jsonl").read_text())
+    assert written == {"compared": 3, "folder": "comparison", "group": "a-sweep"}
 
 
 def test_an_unknown_package_is_one_line_before_data_are_read(
