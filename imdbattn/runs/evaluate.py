@@ -77,9 +77,10 @@ def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
     """Raises UserError if metrics.json has another fingerprint of the split."""
     file = folder / "metrics.json"
     metrics = read_json(file, "delete it to score without it") if file.exists() else {}
-    recorded, current = metrics.get(FINGERPRINT.get(split, "")), corpus.fingerprints[split]
+    key = FINGERPRINT.get(split, "train_fingerprint")
+    recorded, current = metrics.get(key), corpus.fingerprints[split]
     if recorded not in (None, current):
         raise UserError(
-            f"{split} of {corpus.test_set} has fingerprint {current}, but the run was scored on"
-            f" {recorded}: its data have changed; data.path=... scores other reviews"
+            f"{split} of {corpus.test_set} has fingerprint {current}, but that of the run"
+            f" was {recorded}: its data have changed; data.path=... scores other reviews"
         )

@@ -87,8 +87,10 @@ def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, wor
         tmp_path / "run",
     )
     path.write_text(path.read_text().replace("good", "fine"))
-    with pytest.raises(UserError, match="its data have changed"):
-        evaluate_run(settings(f"run={tmp_path}/run", "trainer=cpu", config="evaluate"))
+    for split in ("test", "train"):
+        words = [f"run={tmp_path}/run", "trainer=cpu", f"split={split}"]
+        with pytest.raises(UserError, match="its data have changed"):
+            evaluate_run(settings(*words, config="evaluate"))
 
 
 def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings, tmp_path):
