@@ -40,3 +40,9 @@ from imdbattn.nn.scores import (
     masked_softmax,
     sequence_mask,
 )
+
+__all__ = ["Attention", "Classifier", "ClsPooling", "Embedding", "LearnedPositions"]
+__all__ += ["LearnedQueryPooling", "MeanPooling", "NoPositions", "PlainLayer", "Pooling"]
+__all__ += ["ResidualLayer", "SelfAttention", "SinusoidalPositions", "TextQueryPooling"]
+__all__ += ["WordPositions", "sinusoids"]
+__all__ += ["Additive", "Bilinear", "Dot", "ScaledDot", "Score", "masked_softmax", "sequence_mask"]
