@@ -27,7 +27,7 @@ BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
 class Progress(L.Callback):
-    """Logs a line per epoch. has_bar: whether a progress bar is shown too, in a terminal only."""
+    """Logs a line per epoch. has_bar: whether a terminal shows a progress bar, too."""
 
     def __init__(self, has_bar: bool):
         self.has_bar = has_bar

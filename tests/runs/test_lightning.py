@@ -132,3 +132,9 @@ def test_a_progress_bar_of_lightning_replaces_ours(trained_with, capfd, caplog):
     output = capfd.readouterr()
     assert "Epoch 0" in output.out + output.err
     assert any(line.startswith("epoch 1/1  train loss") for line in caplog.messages)
+
+
+def test_without_a_progress_bar_each_epoch_has_its_line(trained_with, caplog):
+    caplog.set_level("INFO")
+    trained_with("trainer.enable_progress_bar=false")
+    assert any(line.startswith("epoch 1/1  train loss") for line in caplog.messages)
