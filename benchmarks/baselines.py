@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from benchmarks.common import review_settings
 from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews, tokenizer_of
 from imdbattn.data.splits import cut_reviews
-from imdbattn.data.tokens import AnyTokenizer
+from imdbattn.data.tokenizer import AnyTokenizer
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES, write_json
 from imdbattn.io.files import link_or_copy, write_atomically

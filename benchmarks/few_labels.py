@@ -85,7 +85,7 @@ def write_splits(folder: Path, splits: dict[str, Split], count: int, draw: int) 
         if path.exists():
             continue
         chosen = drawn(split.labels, count, draw) if name == "train" and count else None
-        kept = split if chosen is None else split.take(chosen)
+        kept = split if chosen is None else split.select(chosen)
         temporary = path.with_suffix(".tmp")
         with open(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.command_settings import (
     CompareSettings,
     DashboardSettings,
@@ -176,7 +176,7 @@ def composed():
                 OmegaConf.update(cfg, word.partition("=")[0], value_of(word))
         except (HydraException, OmegaConfBaseException):  # whose cause the command names
             cfg = compose(config, overrides)
-        return resolved_dict(cfg)
+        return composed_settings(cfg)
 
     return get
 

@@ -4,7 +4,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from imdbattn.data.tokens import Tokenizer
+from imdbattn.data.tokenizer import Tokenizer
 
 WORDS = [
     *("the", "i", "do", "n't", "'s", "well", "-", "--", "...", ".", "'"),

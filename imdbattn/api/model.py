@@ -182,7 +182,7 @@ class Model:
     ) -> Metrics:
         """Returns the metrics of a split. settings: the `data.*` settings."""
         from imdbattn.launch.composition import composed
-        from imdbattn.launch.hydra_config import resolved_dict
+        from imdbattn.launch.hydra_config import composed_settings
 
         # These import Lightning, which predictions do not need.
         from imdbattn.runs.environment import preserved_torch_settings
@@ -194,7 +194,7 @@ class Model:
             "trainer": {"precision": precision},
             "data": overlay(self.options.data.model_dump(), dict(settings)),
         }
-        defaults_of_evaluate = resolved_dict(composed("evaluate", ["run=null"]))
+        defaults_of_evaluate = composed_settings(composed("evaluate", ["run=null"]))
         options = validate_as(EvaluateSettings, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
         with MODEL_LOCK:  # a Trainer may move its net to another device or precision

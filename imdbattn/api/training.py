@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
 from imdbattn.launch.failure import remove_empty
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted
 
@@ -82,7 +82,7 @@ def train(
     if config is not None:
         own = {name: config[name] for name in config if name != "hydra"}
         cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
-    settings = resolved_dict(cfg)
+    settings = composed_settings(cfg)
     if folder is not None and settings["resume"]:
         raise UserError("give resume= or folder=, not both")
     from imdbattn.launch.single import checked_settings, log_results, resumed_folder

@@ -17,7 +17,7 @@ from torch import Tensor
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources.imdb import packaged_source
 from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
-from imdbattn.data.tokens import (
+from imdbattn.data.tokenizer import (
     FIRST_WORD,
     LETTER,
     UNK,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.tokens import FIRST_WORD, LETTER, UNK, Encoded, Word
+from imdbattn.data.tokenizer import FIRST_WORD, LETTER, UNK, Encoded, Word
 from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.settings.objects import TARGET, as_mapping, import_callable, import_object
 
@@ -66,7 +66,7 @@ def version_of(setting: object) -> str:
 
 
 class CustomTokenizer:
-    """Turns texts into ids of `words` with a callable; has the methods of data.tokens.Tokenizer.
+    """Turns texts into ids of `words` with a callable; has the methods of data.tokenizer.Tokenizer.
 
     A word without a vector is looked up in lower case, too.
     """

@@ -24,7 +24,9 @@ def label_of(label: object) -> str:
 
 
 def comparison_key(label: str) -> str:
-    """Returns a label without case, invisible characters and forms of the same letters."""
+    """Returns a label in a form in which all its spellings are equal: without case, invisible
+    characters and forms of the same letters.
+    """
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
     )

@@ -83,7 +83,7 @@ class Pairs:
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) symbols of source and target with EOS, or their positions after padding."""
         if options.padded_lengths:
-            return 2 * options.padded(self.side_lengths())
+            return 2 * options.padded_sizes(self.side_lengths())
         return (self.source.lengths + self.target.lengths).numpy()
 
     def batches(

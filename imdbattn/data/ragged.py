@@ -64,18 +64,18 @@ class BatchOptions:
     pad_to: int = 1
     padded_lengths: Sequence[int] = ()
 
-    def truncated(self, lengths: Tensor) -> Tensor:
+    def truncated_lengths(self, lengths: Tensor) -> Tensor:
         """Returns the number of tokens that reviews of these lengths keep, before word dropout."""
         return lengths if self.max_tokens is None else lengths.clamp(max=self.max_tokens)
 
-    def kept(self, lengths: Tensor) -> Tensor:
+    def kept_lengths(self, lengths: Tensor) -> Tensor:
         """Returns the number of tokens that reviews of these lengths keep; at least one unless a
         review is empty.
         """
-        lengths = self.truncated(lengths)
+        lengths = self.truncated_lengths(lengths)
         return (lengths * (1 - self.word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
-    def padded(self, lengths: np.ndarray | int) -> np.ndarray:
+    def padded_sizes(self, lengths: np.ndarray | int) -> np.ndarray:
         """Returns the positions of batches with these longest lengths, at least 1."""
         if self.padded_lengths:
             return np.asarray(self.padded_lengths)[np.searchsorted(self.padded_lengths, lengths)]
@@ -133,10 +133,10 @@ class Ragged:
         # Sizes are computed on the CPU, so that nothing below synchronizes with the device.
         counts = [len(plan.items_B) for plan in plans]
         items_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
-        lengths_B = options.truncated(self.lengths[items_B])
-        kept_B = options.kept(lengths_B)
+        lengths_B = options.truncated_lengths(self.lengths[items_B])
+        kept_B = options.kept_lengths(lengths_B)
         before_dropout, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
-        padded_sizes = [int(options.padded(size)) for size in sizes]
+        padded_sizes = [int(options.padded_sizes(size)) for size in sizes]
         items_B, lengths_B, kept_B = move(
             torch.stack([items_B, lengths_B, kept_B]), self.ids.device
         )
@@ -173,7 +173,7 @@ class Ragged:
 
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
         """Returns (N,) positions that each review takes in a batch with these options."""
-        return options.padded(options.kept(self.lengths).numpy())
+        return options.padded_sizes(options.kept_lengths(self.lengths).numpy())
 
     def indices(self, items_B: Tensor, positions_BT: Tensor, options: BatchOptions) -> Tensor:
         """Returns (B, T): the index in `ids` of the token at each position of a truncated review.

@@ -23,7 +23,7 @@ class Split:
     labels: Any  # (N,) class numbers; for pairs, a list of all correct targets of each source
     rows: np.ndarray  # (N,) int64 row numbers in the source's table of this split
 
-    def take(self, index: Sequence[int] | np.ndarray) -> "Split":
+    def select(self, index: Sequence[int] | np.ndarray) -> "Split":
         texts = [self.texts[i] for i in index]
         if isinstance(self.labels, np.ndarray):
             return Split(texts, self.labels[index], self.rows[index])
@@ -101,7 +101,7 @@ def divided(
             given["train"], [given[split] for split in shares if split in given]
         )
         index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
-        splits |= {split: rest.take(items) for split, items in index.items()}
+        splits |= {split: rest.select(items) for split, items in index.items()}
         splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
         test_set = cut if "test" in missing else "test"
         dropped += len(given["train"]) - sum(len(splits[split]) for split in index)
@@ -113,7 +113,7 @@ def divided(
 def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
     """Returns a split without the items whose text is in one of the others."""
     texts = {text for other in others for text in other.texts}
-    return split.take([at for at, text in enumerate(split.texts) if text not in texts])
+    return split.select([at for at, text in enumerate(split.texts) if text not in texts])
 
 
 def check_splits(texts: Texts, name: str) -> None:
@@ -199,7 +199,7 @@ def limited(reviews: Texts, limit: int) -> Texts:
     for number in chosen:
         name, index = places[number]
         kept[name].append(index)
-    splits = {name: split.take(sorted(kept[name])) for name, split in reviews.splits.items()}
+    splits = {name: split.select(sorted(kept[name])) for name, split in reviews.splits.items()}
     # Reviews were omitted from the whole source, not from this part of it.
     test_set = f"{reviews.test_set}, data.limit={limit}"
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)

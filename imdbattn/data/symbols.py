@@ -13,7 +13,9 @@ SIGNS = re.compile('([.,!?;:…"«»“”„‹›])')
 
 
 def split_text(text: str, settings: Any) -> list[str]:
-    """Returns the symbols of a text, capital letters or as in the data; [] if it is blank."""
+    """Returns the symbols of a text, which are capital letters for `reverse`, and otherwise
+    normalized as in the data; [] if it is blank.
+    """
     if settings.source == "reverse":
         return list("".join(text.split()).upper())
     return symbols_of(text, settings.lower, tokenizers_of(settings)[0]).split()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 from imdbattn.settings.schema import VectorSettings
 

@@ -20,7 +20,7 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Lowercase, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 
-from imdbattn.data.tokens import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
+from imdbattn.data.tokenizer import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.vectors import VECTORS, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"  # has the checksums of the other files in a folder
 # Errors that mean that a disk is full or read-only
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 # Errors that mean that a file system, such as some network disks, has no locks
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
@@ -46,7 +46,7 @@ def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "Acquire
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
     waits for that process. Where the file system has no locks, the existence of <file>.soft is the
-    lock. A process that is killed leaves it.
+    lock. A killed process leaves that file behind.
     """
     # The import takes 15 ms, and `--help` does not need it.
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
@@ -110,7 +110,7 @@ def writing_into(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL:
             raise
         reason = os.strerror(error.errno)
         raise UserError(

@@ -90,14 +90,14 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
 
 class CommandSignals(Signals):
-    """The signals of a command. A sweep logs itself what it was doing."""
+    """The signals of a command. A sweep logs by itself what it was doing."""
 
     def describe(self) -> str:
         return "" if in_sweep() else super().describe()
 
 
 def in_sweep() -> bool:
-    """Returns whether this process runs jobs of a multirun, or is one."""
+    """Returns whether this process starts the jobs of a multirun, or is one of them."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from imdbattn.launch.process import end_with
+from imdbattn.launch.process import end_with_parent
 
 PATIENCE = 20  # seconds in which a run must save its state; SLURM kills it after 30
 CONSOLE, ERRORS = "console.log", "stderr.log"  # what a run has written there
@@ -38,7 +38,7 @@ def run_in_fork(
     work: Callable[[], object], environment: Mapping[str, str], folder: Path | None, parent: int
 ) -> None:
     """Does in a fork what `start_fork` says. parent: the process that called it."""
-    end_with(parent)
+    end_with_parent(parent)
     for number in (signal.SIGTERM, signal.SIGINT):  # the run replaces these handlers
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if folder is not None:

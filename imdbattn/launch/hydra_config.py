@@ -24,7 +24,7 @@ from imdbattn.settings.keys import (
 )
 
 if TYPE_CHECKING:
-    from imdbattn.settings.schema import AnyGroup
+    from imdbattn.settings.schema import GroupType
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 # Hydra's options of one word
@@ -34,7 +34,7 @@ HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multiru
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 RUNS = ("run", "runs")  # settings of other commands: a path, or a list of paths
 # Settings of all commands whose value is text, with the characters , { [ ( and = that are special
-# in Hydra's grammar. In a sweep, where a comma separates values, only folders of runs are.
+# in Hydra's grammar. In a sweep a comma separates values, so only those in FOLDERS are quoted.
 FOLDERS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
 TEXTS = (
     *FOLDERS,
@@ -117,7 +117,7 @@ def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, lis
     return (value[1:-1] if QUOTED_VALUE.fullmatch(value) else value), others
 
 
-def resolved_dict(cfg: DictConfig) -> NestedDict:
+def composed_settings(cfg: DictConfig) -> NestedDict:
     """Returns the resolved config as nested dicts, without `hydra`.
 
     Raises UserError for a missing value, a broken interpolation, or what looks like a credential.
@@ -136,11 +136,11 @@ def resolved_dict(cfg: DictConfig) -> NestedDict:
     return settings
 
 
-def typed_settings(cfg: DictConfig, kind: "type[AnyGroup]") -> "AnyGroup":
+def typed_settings(cfg: DictConfig, kind: "type[GroupType]") -> "GroupType":
     """Returns a command's config as an object of the class of its settings. Raises UserError."""
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
-    return validate_as(kind, resolved_dict(cfg))
+    return validate_as(kind, composed_settings(cfg))
 
 
 def register_resolvers() -> None:
@@ -165,7 +165,7 @@ def job_name(*, _root_: DictConfig) -> str:
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
-        digest = settings_digest(training_settings(resolved_dict(_root_)).resolved(None).dump())
+        digest = settings_digest(training_settings(composed_settings(_root_)).resolved(None).dump())
     except UserError:
         digest = f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
     return f"{checked_name(_root_)}-{digest}"

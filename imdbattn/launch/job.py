@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
 from imdbattn.io.files import read_json
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, training_settings
 
@@ -35,7 +35,7 @@ class Job(NamedTuple):
 
 def job_of(cfg: DictConfig, folder: Path) -> Job:
     """Returns the job with this config, which has `hydra`. Raises UserError for wrong settings."""
-    return Job(folder, cfg, training_settings(resolved_dict(cfg)))
+    return Job(folder, cfg, training_settings(composed_settings(cfg)))
 
 
 # --- results that exist ---------------------------------------------------------------------------

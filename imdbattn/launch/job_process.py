@@ -71,8 +71,8 @@ def start_job(
         job: the job.
         threads: their number, if the settings have none.
         gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES.
-        as_command: whether the process is `python -m imdbattn.train`, not a fork of this one; so is
-            a job that needs several processes, and each outside of Linux.
+        as_command: whether the process is `python -m imdbattn.train`, not a fork of this one. Jobs
+            that need several processes, and all jobs outside of Linux, are commands in any case.
     """
     folder, settings = job.folder, job.settings
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def failure(process: BaseProcess, folder: Path) -> str:
     return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
 
 
-class Running(NamedTuple):
+class RunningJob(NamedTuple):
     """A job that is training. since: when it started, on the clock of time.monotonic."""
 
     number: int
@@ -187,7 +187,7 @@ class Running(NamedTuple):
     since: float
 
 
-class SideBySide:
+class JobPool:
     """The jobs of a sweep or a search that are training; an exception in its context stops them.
 
     gpus: among which the jobs are dealt out. limit: how many train at once.
@@ -195,7 +195,7 @@ class SideBySide:
 
     def __init__(self, gpus: Sequence[str] = (), limit: int = 0):
         self.gpus, self.limit = gpus, limit
-        self.running: list[Running] = []
+        self.running: list[RunningJob] = []
 
     def __enter__(self) -> Self:
         return self
@@ -209,9 +209,9 @@ class SideBySide:
         used = [each.gpu for each in self.running]
         gpu = min(self.gpus, key=used.count, default=None)
         process = start_job(job, threads_each(self.limit), gpu)
-        self.running.append(Running(number, job, process, gpu, time.monotonic()))
+        self.running.append(RunningJob(number, job, process, gpu, time.monotonic()))
 
-    def wait(self) -> list[Running]:
+    def wait(self) -> list[RunningJob]:
         """Waits a moment, and returns the jobs that have ended."""
         time.sleep(POLL)
         ended = [each for each in self.running if each.process.exitcode is not None]

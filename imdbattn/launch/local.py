@@ -16,7 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from imdbattn.errors import UserError, in_line
 from imdbattn.launch.fork import CONSOLE
 from imdbattn.launch.job import has_current_results, job_of, log_end, write_end
-from imdbattn.launch.job_process import SideBySide, outcome
+from imdbattn.launch.job_process import JobPool, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import TrainingSettings
 
@@ -44,7 +44,7 @@ class LocalJobs:
         if n_jobs is not None and n_jobs < 1:
             raise UserError(f"hydra.launcher.n_jobs={n_jobs} must be greater than 0, or null")
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
-        self.jobs = SideBySide()  # its limit is chosen for the first job
+        self.jobs = JobPool()  # its limit is chosen for the first job
         self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:

@@ -55,7 +55,7 @@ def jobs_side_by_side(settings: TrainingSettings, names: Sequence[str]) -> int:
 
 
 def threads_each(jobs: int) -> int | None:
-    """Returns the CPU threads of each job; None (torch's default) if there is only one."""
+    """Returns the CPU threads of each job; None, which is torch's default, for a single job."""
     return max(1, cores() // jobs) if jobs > 1 else None
 
 

@@ -47,7 +47,7 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Ends this process when its parent process ends, on Linux; ends it at once if `parent` is no
     longer its parent.
 

@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.hydra_config import resolved_dict
-from imdbattn.launch.process import end_with, without_gc
-from imdbattn.runs.signals import BEFORE_TRAINING, Signals
+from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.process import end_with_parent, without_gc
+from imdbattn.runs.signals import NOTHING_SAVED, Signals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
@@ -29,8 +29,8 @@ def run_single(cfg: DictConfig) -> float:
     """Trains the model that `cfg` describes, and returns the validation accuracy of the epoch that
     `choose_by` selects.
     """
-    with Signals(BEFORE_TRAINING):
-        settings, job = resolved_dict(cfg), HydraConfig.get()
+    with Signals(f"stopped before training; {NOTHING_SAVED}"):
+        settings, job = composed_settings(cfg), HydraConfig.get()
         resumed = resumed_folder(settings)
         if resumed is None:
             check_torchrun(job.overrides.hydra)
@@ -38,7 +38,7 @@ def run_single(cfg: DictConfig) -> float:
         resume = resumed is not None or was_restarted(folder)
         valid = checked_settings(settings, job.overrides.task, folder if resume else None)
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            end_with(os.getppid())
+            end_with_parent(os.getppid())
         # this import takes seconds, and error messages do not need it
         with without_gc():
             from imdbattn.runs.fit import fit
@@ -80,7 +80,7 @@ def checked_settings(
         from imdbattn.launch.resumed_settings import resumed_settings
 
         return training_settings(resumed_settings(settings, overrides, folder))
-    # a config that was copied from another run has the values of that run
+    # these two would otherwise come from a config that was copied from another run
     own = {"variant": None, "overrides": named_overrides(overrides, settings)}
     return training_settings(settings | own)
 

@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire, expanded
 from imdbattn.launch.failure import fail, remove_empty
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
@@ -86,7 +86,7 @@ def check_data(config: DictConfig) -> None:
     from imdbattn.tasks.task import task_of, training_settings
 
     try:
-        settings = training_settings(resolved_dict(config))
+        settings = training_settings(composed_settings(config))
     except UserError:  # each job reports it, unless the job overrides it
         return
     task_of(settings).find_source(settings.data)

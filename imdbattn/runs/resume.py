@@ -90,7 +90,7 @@ class RunSignals(Signals):
 
 class RunState(L.Callback):
     """Begins a run or continues one, once Lightning has accepted the settings and the checkpoint.
-    Before, no file of the run is written or deleted.
+    Until then, no file of the run is written or deleted.
 
     Saves the state before each epoch but the first, within an epoch every `save_minutes` unless
     that is None, at the end, and after a signal. Raises Stopped after a signal, and UserError

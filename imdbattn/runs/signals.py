@@ -20,9 +20,8 @@ NAMES = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 SIGNALS = [number for number in signal.Signals if number.name in NAMES]
 # Signals within these seconds are one: timeout, SLURM and Ctrl-C send theirs to a sweep and to each
 # of its jobs, and the sweep stops its jobs as well.
-ONE_SIGNAL = 1.0
+SAME_SIGNAL_SECONDS = 1.0
 NOTHING_SAVED = "nothing was saved; run the command again"
-BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 
 
 class Stopped(SystemExit):
@@ -91,9 +90,9 @@ class Signals:
             set_handler(number, self.handle)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal, unless one arrived less than ONE_SIGNAL seconds ago."""
+        """Handles a signal, unless one arrived less than SAME_SIGNAL_SECONDS seconds ago."""
         now = time.monotonic()
-        if now - self.received_at < ONE_SIGNAL:
+        if now - self.received_at < SAME_SIGNAL_SECONDS:
             return
         self.received, self.received_at = number, now
         if self.deferred:

@@ -50,7 +50,7 @@ class Group(BaseModel):
         return self.model_dump(exclude_unset=True, warnings=False)
 
 
-AnyGroup = TypeVar("AnyGroup", bound=Group)
+GroupType = TypeVar("GroupType", bound=Group)
 
 
 def read_text(value: object, check: Callable[[object], Any]) -> object:
@@ -245,7 +245,7 @@ class OptimizerSettings(ClassSettings):
 
 
 # Arguments of the Trainer that the package sets
-OURS = {
+SET_BY_US = {
     "logger": "logger= selects loggers, such as logger=csv",
     "default_root_dir": "hydra.run.dir= is the run folder",
     "use_distributed_sampler": "imdbattn divides the items so that each is scored once",
@@ -271,7 +271,7 @@ class TrainerSettings(ClassSettings):
     enable_progress_bar: Flag = True
 
     def check(self) -> None:
-        for name, instead in OURS.items():
+        for name, instead in SET_BY_US.items():
             if name in self.given():
                 raise UserError(f"trainer.{name} cannot be set: {instead}")
 
@@ -334,7 +334,9 @@ class TrainingSettings(Group):
 DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
 
 
-def resolved_data(data: AnyGroup, source: str | None, batch_tokens: int | None = None) -> AnyGroup:
+def resolved_data(
+    data: GroupType, source: str | None, batch_tokens: int | None = None
+) -> GroupType:
     """Returns `data` settings as a run records them: paths are absolute, and `source` replaces the
     name of the source. batch_tokens: replaces null, unless it is None.
     """
@@ -353,7 +355,9 @@ def resolved_data(data: AnyGroup, source: str | None, batch_tokens: int | None =
 # --- validation -----------------------------------------------------------------------------------
 
 
-def validate_as(kind: type[AnyGroup], settings: Mapping[str, object], group: str = "") -> AnyGroup:
+def validate_as(
+    kind: type[GroupType], settings: Mapping[str, object], group: str = ""
+) -> GroupType:
     """Returns the settings as an object of that class. Raises UserError that names the first wrong
     one. group: the dotted name of the settings, such as data.
     """

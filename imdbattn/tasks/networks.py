@@ -57,8 +57,8 @@ def build_classifier(
 
 
 def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
-    """Returns the ids of the trained words, from weights; None if there are none. embedding: the
-    name of the Embedding.
+    """Returns the ids of the words whose vectors are trained, from weights; None if there are none.
+    embedding: the name of the Embedding.
     """
     slot_V = weights.get(f"{embedding}.slot_V")
     return None if slot_V is None else slot_V.nonzero()[:, 0]

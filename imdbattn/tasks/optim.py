@@ -40,7 +40,7 @@ class LazyAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updated = [group for group in self.param_groups if self.updates_itself(group)]
+        updated = [group for group in self.param_groups if self.has_own_update(group)]
         parameters = [parameter for group in updated for parameter in group["params"]]
         gradients = [(parameter, parameter.grad) for parameter in parameters]
         for parameter, _ in gradients:
@@ -52,7 +52,7 @@ class LazyAdamW(torch.optim.AdamW):
             self.update_group(group)
         return loss
 
-    def updates_itself(self, group: dict[str, Any]) -> bool:
+    def has_own_update(self, group: dict[str, Any]) -> bool:
         """Returns whether `update_group` updates a group instead of torch's AdamW."""
         return bool(group.get("lazy"))
 
@@ -138,8 +138,8 @@ class Muon(LazyAdamW):
             param_group = {"lr": self.matrix_lr, "momentum": self.momentum} | param_group
         super().add_param_group(param_group)
 
-    def updates_itself(self, group: dict[str, Any]) -> bool:
-        return bool(group.get("matrices")) or super().updates_itself(group)
+    def has_own_update(self, group: dict[str, Any]) -> bool:
+        return bool(group.get("matrices")) or super().has_own_update(group)
 
     def update_group(self, group: dict[str, Any]) -> None:
         if group.get("matrices"):

@@ -241,11 +241,11 @@ class StepRecorder:
         names = {"loss": 0} | ({"norm of the gradient": -1} if self.has_norm else {})
         for name, place in names.items():
             one, other = expected[place].item(), result[place].item()
-            if not close(other, one, of=abs(one)):
+            if not is_close(other, one, scale=abs(one)):
                 return f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
         for start, stepped, replayed in zip(before, eager, self.weights(), strict=True):
             moved, error = (stepped - start).norm().item(), (replayed - stepped).norm().item()
-            if not close(error, 0.0, of=moved):
+            if not is_close(error, 0.0, scale=moved):
                 return f"weights that an eager step moves by {moved:g} differ by {error:g}"
         return ""
 
@@ -317,12 +317,13 @@ class StepRecorder:
         return restore
 
 
-def close(value: float, expected: float, of: float) -> bool:
-    """Returns whether two numbers differ by rounding, in computations with numbers such as `of`.
+def is_close(value: float, expected: float, scale: float) -> bool:
+    """Returns whether two numbers differ by rounding, in computations with numbers
+    as large as `scale`.
 
     If an eager step is not finite, a replay need not be.
     """
-    return not math.isfinite(of) or abs(value - expected) <= ROUNDING * max(of, 1e-9)
+    return not math.isfinite(scale) or abs(value - expected) <= ROUNDING * max(scale, 1e-9)
 
 
 def is_tensor(value: object) -> bool:

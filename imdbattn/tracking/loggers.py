@@ -132,7 +132,7 @@ class Tracker:
             folder, run_label(settings), settings, environment, resume, group_of(folder)
         )
         for choice, arguments in self.to_start.items():
-            values = filled_in(arguments, folder, run.name)
+            values = fill_placeholders(arguments, folder, run.name)
             logger: Logger = make(values, f"logger.{choice}", Logger)
             receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
             with wrapping_errors(f"logger.{choice}"):
@@ -177,12 +177,12 @@ class Tracker:
         for choice, arguments in self.to_start.items():
             if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
                 with only_warning(log, f"logger.{choice}: the comparison was not logged"):
-                    values = filled_in(arguments, folder, group)
+                    values = fill_placeholders(arguments, folder, group)
                     logger = make(values, f"logger.{choice}", Logger)
                     logger.publish_comparison(comparison, folder, group)
 
 
-def filled_in(arguments: NestedDict, folder: Path, name: str) -> NestedDict:
+def fill_placeholders(arguments: NestedDict, folder: Path, name: str) -> NestedDict:
     """Returns `_target_` and arguments, with values for {run}, {parent} and {name}: the folder, the
     one that contains it, and the name.
     """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.sources import order_probe
 from imdbattn.data.sources.order_probe import SLOTS, generate
-from imdbattn.data.tokens import FIRST_WORD, RULES, Tokenizer
+from imdbattn.data.tokenizer import FIRST_WORD, RULES, Tokenizer
 from imdbattn.data.word_vectors import read_wheel
 from imdbattn.runs.fit import fit
 

@@ -12,7 +12,7 @@ import imdbattn
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.custom_tokenizer import CustomTokenizer
 from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
-from imdbattn.data.tokens import UNK, Tokenizer
+from imdbattn.data.tokenizer import UNK, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.launch.job import has_current_results
 from imdbattn.runs.fit import fit

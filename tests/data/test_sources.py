@@ -122,7 +122,7 @@ def test_validation_taken_from_training_has_no_text_of_the_test_split():
     """Otherwise the best epoch would be chosen on test reviews."""
     texts, labels = [f"review {row}" for row in range(60)], np.array([0, 1] * 30)
     train = Split(texts, labels, np.arange(60))
-    test = train.take(range(45, 60))
+    test = train.select(range(45, 60))
     reviews = cut_reviews(Texts({"train": train, "test": test}, ["0", "1"]), "s", SHARES)
     sizes = {name: len(split) for name, split in reviews.splits.items()}
     assert not set(reviews.splits["validation"].texts) & set(test.texts)

@@ -10,7 +10,7 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from imdbattn.data.tokens import FIRST_WORD, RULES, UNK, signature_of_rules
+from imdbattn.data.tokenizer import FIRST_WORD, RULES, UNK, signature_of_rules
 from imdbattn.settings.schema import TokenizerName
 from tests.texts import WORDS, any_text, nasty_text, split, tokenizer
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from imdbattn.data.sources.imdb import packaged_source
-from imdbattn.data.tokens import FIRST_WORD, Tokenizer, signature_of_rules
+from imdbattn.data.tokenizer import FIRST_WORD, Tokenizer, signature_of_rules
 from imdbattn.data.word_vectors import read_wheel
 from tests.texts import WORDS, any_text, nasty_text, split
 from tests.world import load

@@ -12,7 +12,7 @@ from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.launch.composition import composed as composed_by_commands
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.keys import conf_dir, settings_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.task import task_of, training_settings
@@ -40,8 +40,8 @@ PAIRED = [["data=translation"], ["model=seq2seq"]]
 
 @pytest.mark.parametrize("choice", PAIRED, ids=" ".join)
 def test_data_or_a_model_for_pairs_choose_the_task(choice):
-    chosen = resolved_dict(composed_by_commands("train", choice))
-    assert chosen == resolved_dict(composed_by_commands("train", ["task=seq2seq", *choice]))
+    chosen = composed_settings(composed_by_commands("train", choice))
+    assert chosen == composed_settings(composed_by_commands("train", ["task=seq2seq", *choice]))
     assert training_settings(chosen).task.target.endswith(".Seq2SeqTask")
 
 
@@ -98,7 +98,7 @@ def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
     cfg = composed_by_commands("train", words)
     assert cfg.hydra.mode.name == "MULTIRUN"
     job = [f"{key}={str(values).split(',')[0]}" for key, values in cfg.hydra.sweeper.params.items()]
-    settings = training_settings(resolved_dict(composed_by_commands("train", [*words, *job])))
+    settings = training_settings(composed_settings(composed_by_commands("train", [*words, *job])))
     assert settings.optim.target == "torch.optim.AdamW"
     assert settings.data.batch_tokens == 4096
     assert (settings.trainer.max_epochs, settings.data.word_dropout) == (4, 0.3)
@@ -204,7 +204,7 @@ def test_the_settings_of_tests_are_those_that_hydra_composes(composed):
         ["task=seq2seq", "data.lengths=[1,4]", "model.net.hidden=8", "+trainer.max_time=1"],
         ["data.folds=3", "model=wide", "model.phrases=null", "logger=wandb", "threads=1"],
     ):
-        assert composed(*words) == resolved_dict(composed_by_commands("train", words))
+        assert composed(*words) == composed_settings(composed_by_commands("train", words))
 
 
 def test_validated_settings_equal_the_composed_ones(composed):

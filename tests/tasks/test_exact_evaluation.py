@@ -21,7 +21,7 @@ import torch
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import BatchMaker, ragged
 from imdbattn.launch.composition import composed
-from imdbattn.launch.hydra_config import resolved_dict
+from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.tasks.task import training_settings
 from imdbattn.tasks.reviews.module import ReviewClassifier
 import lightning as L
@@ -55,7 +55,8 @@ class Classifier(ReviewClassifier):
             result = [scores.items_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
             print("RESULT", json.dumps(result))
 
-module = Classifier(Parrot(), training_settings(resolved_dict(composed("train"))), {"vectors": ""})
+settings = training_settings(composed_settings(composed("train")))
+module = Classifier(Parrot(), settings, {"vectors": ""})
 trainer = L.Trainer(accelerator="cpu", devices=3, strategy="ddp_fork", logger=False,
                     enable_progress_bar=False, enable_checkpointing=False,
                     use_distributed_sampler=False)

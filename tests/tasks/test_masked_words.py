@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.ragged import ragged
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.masked_words.module import MaskedWordModule, evaluation_mask

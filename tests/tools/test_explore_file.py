@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import imdbattn
-from imdbattn.data.tokens import FIRST_WORD, Tokenizer
+from imdbattn.data.tokenizer import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import read_run
 from imdbattn.tools.explore import onefile

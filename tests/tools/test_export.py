@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import imdbattn
 from imdbattn.data import corpus, word_vectors
-from imdbattn.data.tokens import FIRST_WORD, Tokenizer
+from imdbattn.data.tokenizer import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.exports import folder as export
 from imdbattn.exports.folder import read_export, write_export

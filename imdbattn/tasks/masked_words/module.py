@@ -16,7 +16,7 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch, Ragged
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.io.files import SavedNet
 from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, SplitScores

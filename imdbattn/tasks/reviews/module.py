@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, link_or_copy
 from imdbattn.nn.watch import Attended, attention_parts, watch
@@ -65,7 +65,8 @@ class ReviewData(BatchData):
     @property
     def batch_tokens(self) -> int:
         train, data = self.corpus.splits["train"], self.settings.data
-        return data.batch_tokens or default_budget(int(self.options.kept(train.lengths).sum()))
+        tokens = int(self.options.kept_lengths(train.lengths).sum())
+        return data.batch_tokens or default_budget(tokens)
 
     def curriculum(self) -> list[BatchOptions]:
         limit = self.settings.data.max_tokens

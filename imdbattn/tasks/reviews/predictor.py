@@ -29,7 +29,7 @@ from imdbattn.data.ragged import (
     kept_indices,
     with_tensors,
 )
-from imdbattn.data.tokens import AnyTokenizer, Word
+from imdbattn.data.tokenizer import AnyTokenizer, Word
 from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet

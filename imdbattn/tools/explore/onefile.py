@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from imdbattn.data.sources.order_probe import SLOTS
-from imdbattn.data.tokens import FIRST_WORD, RULES, pipeline_of
+from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line
 from imdbattn.exports.vectors import labels_of, training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into

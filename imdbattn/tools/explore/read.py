@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from imdbattn.data.ragged import ragged
-from imdbattn.data.tokens import UNK
+from imdbattn.data.tokenizer import UNK
 from imdbattn.errors import UserError
 from imdbattn.report.run_figures import position_tables, scores_by_distance
 from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import Batch, BatchMaker, kept_indices
-from imdbattn.data.tokens import FIRST_WORD
+from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded, sha256_of, write_table

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
-from imdbattn.launch.hydra_config import PATHS, quote, resolved_dict
+from imdbattn.launch.hydra_config import PATHS, composed_settings, quote
 from imdbattn.settings.keys import absolute, defaults
 from imdbattn.settings.trust import read_settings
 
@@ -46,7 +46,7 @@ def prepared(override: str) -> str:
 def search(cfg: DictConfig, others: list[str]) -> None:
     """Starts or resumes a search. others: overrides of the space, and of all trials."""
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
-    values = resolved_dict(cfg)
+    values = composed_settings(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
     from imdbattn.settings.command_settings import SearchSettings
     from imdbattn.settings.schema import validate_as

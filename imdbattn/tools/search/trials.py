@@ -36,9 +36,9 @@ from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
-from imdbattn.launch.hydra_config import in_quotes, quote, resolved_dict
+from imdbattn.launch.hydra_config import composed_settings, in_quotes, quote
 from imdbattn.launch.job import Job, ended_jobs, resumable
-from imdbattn.launch.job_process import SideBySide, execute, failure, search_path
+from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
@@ -137,7 +137,7 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
     Raises UserError if they are wrong.
     """
     try:
-        return training_settings(resolved_dict(composed("train", overrides)))
+        return training_settings(composed_settings(composed("train", overrides)))
     except UserError as error:
         unknown = re.match(r"there is no setting (\w+);", str(error))
         if unknown and (
@@ -207,19 +207,19 @@ class Trials:
         Raises UserError after FAILURES failed trials in a row.
         """
         waiting = [Trial(self.study, trial._trial_id) for trial in self.in_states("RUNNING")]
-        with SideBySide(gpus_for(self.settings), self.options.n_jobs) as runs:
+        with JobPool(gpus_for(self.settings), self.options.n_jobs) as pool:
             while True:
-                while len(runs.running) < runs.limit:
+                while len(pool.running) < pool.limit:
                     done = len(self.in_states("COMPLETE", "PRUNED"))
-                    if not waiting and done + len(runs.running) >= self.options.n_trials:
+                    if not waiting and done + len(pool.running) >= self.options.n_trials:
                         break
-                    self.start(waiting.pop(0) if waiting else self.ask(), runs)
-                if not runs.running:
+                    self.start(waiting.pop(0) if waiting else self.ask(), pool)
+                if not pool.running:
                     break
-                for each in runs.wait():
+                for each in pool.wait():
                     reason = failure(each.process, each.job.folder)
                     self.end(self.started[each.number], each.job.folder, reason)
-                for each in runs.running:
+                for each in pool.running:
                     trial = self.started[each.number]
                     if each.number not in self.pruned and self.report(trial, each.job.folder):
                         self.pruned.add(each.number)
@@ -255,7 +255,7 @@ class Trials:
         )
         return Trial(self.study, self.study.get_trials(deepcopy=False)[-1]._trial_id)
 
-    def start(self, trial: Trial, runs: SideBySide) -> None:
+    def start(self, trial: Trial, pool: JobPool) -> None:
         """Starts the run of a trial, or records its result if it is finished."""
         self.started[trial.number] = trial
         run = self.folder / f"trial-{trial.number:03}"
@@ -268,7 +268,7 @@ class Trials:
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
         overrides = [*self.options.train, *chosen, f"seed={self.options.seed}", "test=false"]
         config = composed("train", ["pictures=false", *overrides])
-        runs.start(trial.number, Job(run, config, self.settings))
+        pool.start(trial.number, Job(run, config, self.settings))
 
     def end(self, trial: Trial, run: Path, reason: str) -> None:
         """Records the result of a trial in the study. reason: why its run failed, if it did.
@@ -300,7 +300,7 @@ class Trials:
         """Reports the last validation accuracy of each epoch that has ended since, until the pruner
         stops the trial.
 
-        Returns whether it does, which is not at the last epoch.
+        Returns whether the trial is to be stopped; never after its last epoch.
         """
         last = trial.params.get("trainer.max_epochs", self.settings.trainer.max_epochs)
         curves = Run(run).curves

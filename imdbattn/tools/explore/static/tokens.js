@@ -1,4 +1,4 @@
-// Splits a text into words as the model's tokenizer does (imdbattn/data/tokens.py).
+// Splits a text into words as the model's tokenizer does (imdbattn/data/tokenizer.py).
 // The rules are those of the Python package, in the JSON format of the library `tokenizers`: replacements of regular
 // expressions or strings, NFC, and one regular expression that matches a word.
 
