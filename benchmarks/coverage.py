@@ -84,7 +84,7 @@ def of_accuracies(
             rows = [np.repeat(pattern_PS, counts[draw], axis=0) for pattern_PS, counts in parts]
             right_NS = np.concatenate(rows)
             agreed = agree(right_NS.mean(0))
-            yield agreed, contains(statistics.share_of(right_NS).interval, accuracy)
+            yield agreed, contains(statistics.estimate_share(right_NS).interval, accuracy)
 
 
 def of_differences(
@@ -100,7 +100,7 @@ def of_differences(
             old_NS = right_NS[:, :seeds]
             new_NS = right_NS[:, seeds:]
             agreed = agree(old_NS.mean(0)) and agree(new_NS.mean(0))
-            yield agreed, contains(statistics.difference_of(new_NS, old_NS).interval, 0.0)
+            yield agreed, contains(statistics.estimate_difference(new_NS, old_NS).interval, 0.0)
 
 
 def of_numbers(
@@ -112,7 +112,8 @@ def of_numbers(
         seed_S = rng.normal(0, 0.1 * sd, seeds)
         noise_NS = rng.normal(0, PREDICTION_SD, (reviews, seeds))
         value_NS = accuracy + review_N1 + seed_S + noise_NS
-        yield agree(value_NS.mean(0)), contains(statistics.mean_of(value_NS).interval, accuracy)
+        estimate = statistics.estimate_mean(value_NS)
+        yield agree(value_NS.mean(0)), contains(estimate.interval, accuracy)
 
 
 def measured(draws: Iterator[Draw], seconds: float) -> list[str]:
@@ -174,7 +175,7 @@ def methods(
 
 
 def satterthwaite(review_D: np.ndarray, seed_D: np.ndarray, freedom: int) -> np.ndarray:
-    """Returns half the width of intervals as statistics.mean_of makes them.
+    """Returns half the width of intervals as statistics.estimate_mean makes them.
 
     freedom: of the variance of the seeds.
     """

@@ -48,7 +48,7 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.report.numbers import interval_text, metric_text, percents
 from imdbattn.report.pages import png
-from imdbattn.report.variants import variants
+from imdbattn.report.variants import group_variants
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
@@ -332,7 +332,7 @@ def measure(
     pairs = read_pairs()
     distinct = sorted(set().union(*texts.values(), *(pair[1:] for pair in pairs)))
     judges = []
-    for variant in variants(runs):
+    for variant in group_variants(runs):
         answers = []
         for run in variant.runs:
             predictor = imdbattn.load(run.folder).predictor
@@ -379,7 +379,7 @@ def of_changes(results: Results) -> str:
         for right_NS in after:
             gain_NS = right_NS - before_NS
             gain = metric_text(gain_NS.mean(), "accuracy", sign=True)
-            interval = statistics.mean_of(gain_NS).interval or (0.0, 0.0)
+            interval = statistics.estimate_mean(gain_NS).interval or (0.0, 0.0)
             difference = f"{gain} ({interval_text(interval, 'accuracy', sign=True)})"
             cells.append(f"{100 * right_NS.mean():.1f}, {difference}")
         lines.append(cells)

@@ -14,17 +14,17 @@ HOSTILE = (
 def made_up(names=("mean", "base", "residual"), labels=("neg", "pos"), text=HOSTILE):
     """A comparison as comparison.compare_set makes it, with invented numbers of two seeds."""
     slices = {"0 to 900 words": 5000, "without “although”": 2950, "with “although”": 2050}
-    rungs = [made_up_rung(number, names, labels, slices) for number in range(len(names))]
+    variants = [made_up_variant(number, names, labels, slices) for number in range(len(names))]
     pairs = [made_up_pair(*two) for two in enumerate(itertools.pairwise(names))]
     probability = {name: (i + 0.5) / len(names) for i, name in enumerate(names)}
     item = {"row": 17, "label": labels[0], "text": text, "probability": probability, "spread": 0.9}
     largest = {"label": labels[0], "share": 0.502, "uneven": len(labels) > 2}
     found = {"split": "test", "metric": "accuracy", "test_set": "packaged: every fifth block"}
-    found |= {"fingerprint": "fc45bb824bf15091", "reviews": 5000, "labels": list(labels)}
+    found |= {"fingerprint": "fc45bb824bf15091", "count": 5000, "labels": list(labels)}
     found |= {"items": "reviews", "unit": "words", "largest_class": largest, "slices": slices}
-    found |= {"overrides": [], "trained_with": {"max_tokens": 512}, "chosen_by": ["accuracy"]}
+    found |= {"overrides": [], "shared_settings": {"max_tokens": 512}, "chosen_by": ["accuracy"]}
     found |= {"remarks": [], "one_validation": True, "untested": [], "folders": ["runs"]}
-    found |= {"rungs": rungs, "pairs": pairs, "environments": [ENVIRONMENT]}
+    found |= {"variants": variants, "pairs": pairs, "environments": [ENVIRONMENT]}
     found |= {"skipped": [{"folder": "runs/broken", "reason": "it has no metrics.json"}]}
     found |= {"method": {"level": 0.95, "words": {"although": ["although", "though"]}}}
     return found | {"disagreements": [item] * 3 if len(names) > 1 else []}
@@ -35,21 +35,22 @@ ENVIRONMENT |= {"processor": None, "memory_gb": None, "uncommitted": None}
 ENVIRONMENT |= {"torch": "2.13.0", "lightning": "2.6.6"}
 
 
-def made_up_rung(number, names, labels, slices) -> dict:
+def made_up_variant(number, names, labels, slices) -> dict:
     center = 0.76 + 0.1 * (number + 1) / len(names)
     over_seeds = {"mean": center, "sd": 0.001, "values": [center - 0.0005, center + 0.0005]}
     scores = ("validation", "metric", "metric_validation", "test", "macro_f1")
     curve = {"x": [1, 2, 3], "values": [[0.6, 0.8, 0.8], [0.6, 0.8, None]]}
     curves = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
     name, parent = names[number], names[number - 1] if number else None
-    rung = {"label": name, "model": name.split()[0], "extends": parent, "seeds": [1, 2]}
-    rung |= {"folders": [f"runs/{name}"], "trained_on": None, "lengths": None, "folds": None}
-    rung |= dict.fromkeys(scores, over_seeds)
-    rung |= {"interval": [center - 0.009, center + 0.0101], "ece": 0.0312}
-    rung |= {"bleu": {"validation": None, "test": None}, "train_seconds": 8.25, "epochs": 8.0}
-    rung |= {"parameters": 152 * 7 ** min(number, 4), "tokens_per_s": 158_123.4}
-    rung |= {"confusion": [[2000.3] * len(labels)] * len(labels)}
-    return rung | {"slices": dict.fromkeys(slices, center), "curves": dict.fromkeys(curves, curve)}
+    variant = {"label": name, "model": name.split()[0], "extends": parent, "seeds": [1, 2]}
+    variant |= {"folders": [f"runs/{name}"], "trained_on": None, "lengths": None, "folds": None}
+    variant |= dict.fromkeys(scores, over_seeds)
+    variant |= {"interval": [center - 0.009, center + 0.0101], "ece": 0.0312}
+    variant |= {"bleu": {"validation": None, "test": None}, "train_seconds": 8.25, "epochs": 8.0}
+    variant |= {"parameters": 152 * 7 ** min(number, 4), "tokens_per_s": 158_123.4}
+    variant |= {"confusion": [[2000.3] * len(labels)] * len(labels)}
+    variant |= {"slices": dict.fromkeys(slices, center), "curves": dict.fromkeys(curves, curve)}
+    return variant
 
 
 def made_up_pair(number, two) -> dict:
@@ -97,13 +98,13 @@ SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 MEANS = {"rollout": 0.12, "norms": 0.14, "gradient": 0.16, "leave_one_out": 0.24, "random": 0.03}
 
 
-def row(rung, measure, about, mean):
-    made = {"rung": rung, "measure": measure, "about": about, "mean": mean}
+def row(variant, measure, about, mean):
+    made = {"variant": variant, "measure": measure, "about": about, "mean": mean}
     return made | {"interval": [mean - 0.01, mean + 0.01], "reviews": 500, "few": False}
 
 
-def claim(rung, measure, about, mean):
-    made = row(rung, measure, about, mean)
+def claim(variant, measure, about, mean):
+    made = row(variant, measure, about, mean)
     p = 0.4 if abs(mean) <= 0.01 else 1e-5
     verdict = "undecided" if p == 0.4 else "better" if mean > 0 else "worse"
     return made | {"p": p, "holm_p": p, "verdict": verdict}
@@ -123,13 +124,13 @@ def made_up_faithfulness(names=("base", "residual")):
             )
         numbers.append(row(name, "pairs", "both", -0.02))
     accuracy = {"mean": 0.86, "sd": 0.01, "values": [0.86]}
-    rung = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
-    rung |= {"by_share": {score: [0.1] * 5 for score in MEANS}}
+    variant = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
+    variant |= {"by_share": {score: [0.1] * 5 for score in MEANS}}
     method = {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
-    found = {"split": "test", "test_set": "packaged: every fifth block", "reviews": 500}
+    found = {"split": "test", "test_set": "packaged: every fifth block", "count": 500}
     found |= {"fingerprint": "fc45bb824bf15091", "environments": [ENVIRONMENT]}
     found |= {"method": method | {"search": {"reviews": 50, "beam": 2}}, "folders": ["runs"]}
-    found |= {"rungs": [rung | {"label": name} for name in names]}
+    found |= {"variants": [variant | {"label": name} for name in names]}
     found |= {"skipped": [{"folder": "runs/mean", "reason": "it has no attention"}]}
     return found | {"numbers": numbers, "claims": claims}
 

@@ -28,7 +28,7 @@ class Comparison:
     contents: the content of comparison.json for each set.
 
     >>> comparison = imdbattn.compare(["runs/ladder"])
-    >>> comparison.rungs[["rung", "test", "low", "high"]].shape
+    >>> comparison.variants[["variant", "test", "low", "high"]].shape
     (2, 4)
     """
 
@@ -40,16 +40,16 @@ class Comparison:
         return [Comparison((content,)) for content in self.contents]
 
     @property
-    def rungs(self) -> pd.DataFrame:
-        """A row for each rung: accuracies as fractions, with deviations and the 95 % interval."""
-        return self._table("rungs").rename(columns={"label": "rung"})
+    def variants(self) -> pd.DataFrame:
+        """A row for each variant: accuracies as fractions, with deviations and 95 % intervals."""
+        return self._table("variants").rename(columns={"label": "variant"})
 
     @property
     def pairs(self) -> pd.DataFrame:
         """A row for each compared pair: the difference, its 95 % interval, p, and the verdict."""
         return self._table("pairs")
 
-    def _table(self, name: Literal["rungs", "pairs"]) -> pd.DataFrame:
+    def _table(self, name: Literal["variants", "pairs"]) -> pd.DataFrame:
         """Returns the rows of all sets, with the name of the set."""
         rows = []
         for comparison in self.contents:
@@ -68,7 +68,7 @@ class Comparison:
         return printed(lambda console: print_reports(self._reports(), console))
 
     def _repr_html_(self) -> str:
-        """Returns the tables of rungs and pairs, and the figure of accuracies."""
+        """Returns the tables of variants and pairs, and the figure of accuracies."""
         parts = []
         for report in self._reports():
             shown = [section for section in report.sections if section.table and not section.folded]
@@ -92,7 +92,8 @@ def compare(
 
     Args:
         runs: one or more folders that contain run folders at any depth.
-        against: the rung that others are compared with; None compares each with the one it extends.
+        against: the variant that others are compared with; None compares each rung with the one
+            that it extends.
         out: a folder for page, tables and figures; None writes nothing.
         settings: other settings of conf/compare.yaml: split="validation", disagreements=5.
 

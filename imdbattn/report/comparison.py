@@ -23,10 +23,10 @@ from imdbattn.report.content import (
     Disagreement,
     Interval,
     LargestClass,
-    RungPair,
-    RungResults,
     Skipped,
     Spread,
+    VariantPair,
+    VariantResults,
 )
 from imdbattn.report.finished_runs import (
     FinishedRun,
@@ -38,7 +38,7 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     values_of,
 )
-from imdbattn.report.variants import Variant, neighbors, shared_overrides, variants
+from imdbattn.report.variants import Variant, group_variants, neighbors, shared_overrides
 from imdbattn.settings.command_settings import CompareSettings
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
@@ -80,9 +80,9 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
 
 def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> None:
     """Raises UserError if no set has the variant that others are to be compared with."""
-    rungs = [rung for comparison in comparisons for rung in comparison["rungs"]]
-    labels = dict.fromkeys(rung["label"] for rung in rungs)
-    if against not in (None, *labels, *(rung["model"] for rung in rungs)):
+    variants = [variant for comparison in comparisons for variant in comparison["variants"]]
+    labels = dict.fromkeys(variant["label"] for variant in variants)
+    if against not in (None, *labels, *(variant["model"] for variant in variants)):
         raise UserError(
             f"against={against} is not among the runs; choose one of {', '.join(labels)}"
         )
@@ -158,14 +158,14 @@ def compare_set(
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     unit = "symbols" if first.items == "strings" else "words"
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
-    ladder = variants(runs)
+    variants = group_variants(runs)
     scored = []
-    for variant in ladder:
+    for variant in variants:
         seeds = [predictions[run] for run in variant.runs]
         right_NS = np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
         value_TS = values_by_text(options.metric, seeds, right_NS, text_N)
         scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
-    pairs, remarks = neighbors(ladder, options.against)
+    pairs, remarks = neighbors(variants, options.against)
     return {
         "split": split,
         "metric": short_name(options.metric),
@@ -173,18 +173,18 @@ def compare_set(
         "fingerprint": str(first.fingerprint(split)),
         "items": first.items,
         "unit": unit,
-        "reviews": len(reference.rows_N),
+        "count": len(reference.rows_N),
         "labels": first.labels,
         "largest_class": largest_class(reference.labels_N, first.labels),
         "overrides": shared_overrides(runs),
-        "trained_with": trained_with(runs),
+        "shared_settings": shared_settings(runs),
         "chosen_by": sorted({run.settings.get("choose_by") or "accuracy" for run in runs}),
         "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
         "environments": environments(runs),
         "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": options.words},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
-        "rungs": [rung_results(one, slices, options.metric) for one in scored],
+        "variants": [variant_results(one, slices, options.metric) for one in scored],
         "pairs": compare_pairs(scored, pairs, text_N, options.metric),
         "remarks": remarks,
         "disagreements": disagreements(scored, texts, first.labels, options.disagreements),
@@ -213,11 +213,11 @@ def values_by_text(
 def interval_of(metric: str, value_TS: np.ndarray, labels_N: np.ndarray) -> Interval:
     """Returns the interval of a metric, given its values."""
     if metric == "accuracy":
-        return statistics.share_of(value_TS).interval
+        return statistics.estimate_share(value_TS).interval
     if metric == "macro_f1":
         size = effective_size(np.bincount(labels_N))
-        return statistics.share_of(value_TS, size).interval
-    return statistics.mean_of(value_TS).interval
+        return statistics.estimate_share(value_TS, size).interval
+    return statistics.estimate_mean(value_TS).interval
 
 
 def effective_size(sizes_C: np.ndarray) -> float:
@@ -241,7 +241,7 @@ def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> LargestClass | 
     return {"label": label, "share": share, "uneven": is_uneven(share, len(names))}
 
 
-def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
+def shared_settings(runs: Sequence[FinishedRun]) -> dict[str, object]:
     """Returns those of SHARED_SETTINGS that all runs have in common, such as {"max_epochs": 8}."""
     shared: dict[str, object] = {}
     for group, name in SHARED_SETTINGS:
@@ -251,9 +251,9 @@ def trained_with(runs: Sequence[FinishedRun]) -> dict[str, object]:
     return shared
 
 
-def rung_results(
+def variant_results(
     scored: ScoredVariant, slices: Mapping[str, np.ndarray], metric: str
-) -> RungResults:
+) -> VariantResults:
     """Returns the results of a variant's runs. slices: which items are in each."""
     variant = scored.variant
     runs = variant.runs
@@ -356,7 +356,7 @@ def compare_pairs(
     pairs: Sequence[tuple[int, int]],
     text_N: np.ndarray,
     metric: str,
-) -> list[RungPair]:
+) -> list[VariantPair]:
     """Returns the difference, its interval, and tests for each pair of variants.
 
     The interval and p come from the same model of the uncertainty, and p decides the verdict.
@@ -366,13 +366,15 @@ def compare_pairs(
     """
     two = [(scored[old], scored[new]) for old, new in pairs]
     bounded = metric == "accuracy"
-    estimates = [statistics.difference_of(new.value_TS, old.value_TS, bounded) for old, new in two]
+    estimates = [
+        statistics.estimate_difference(new.value_TS, old.value_TS, bounded) for old, new in two
+    ]
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
     for (old, new), estimate, corrected in zip(two, estimates, holm_p, strict=True):
         old_N = old.right_NS.mean(1)
         new_N = new.right_NS.mean(1)
-        pair: RungPair = {
+        pair: VariantPair = {
             "from": old.variant.label,
             "to": new.variant.label,
             "metric": short_name(metric),
@@ -421,8 +423,8 @@ def disagreements(
 
 
 def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
-    """Returns the rows of a table of rungs or pairs: single numbers and texts, the number of seeds,
-    and the ends of the interval.
+    """Returns the rows of a table of variants or pairs: single numbers and texts, the number of
+    seeds, and the ends of the interval.
     """
     rows = []
     for entry in entries:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
-from imdbattn.report.content import ComparedSet, Curve, RungResults
+from imdbattn.report.content import ComparedSet, Curve, VariantResults
 from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name
 from imdbattn.report.pages import integer_ticks, new_figure, style
 
@@ -26,16 +26,16 @@ COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 
 
 def accuracies(comparison: ComparedSet) -> Figure:
-    """Draws the metric of each rung: mean over seeds with its interval, and every seed as a dot."""
-    rungs = comparison["rungs"]
+    """Draws the metric of each variant: its mean over seeds with the interval, and each seed."""
+    variants = comparison["variants"]
     metric = comparison["metric"]
     factor = 100 if in_percent(metric) else 1
     name = metric_name(metric)
-    figure, axes = row_chart([rung["label"] for rung in rungs])
-    for row, rung in enumerate(rungs):
-        mean = factor * rung["metric"]["mean"]
-        seeds = [factor * value for value in rung["metric"]["values"]]
-        ends = [factor * end for end in rung["interval"] or ()]
+    figure, axes = row_chart([variant["label"] for variant in variants])
+    for row, variant in enumerate(variants):
+        mean = factor * variant["metric"]["mean"]
+        seeds = [factor * value for value in variant["metric"]["values"]]
+        ends = [factor * end for end in variant["interval"] or ()]
         axes.plot(ends, [row] * len(ends), color=BLUE, lw=2, solid_capstyle="butt")
         axes.plot(mean, row, "o", color=BLUE, ms=7)
         number = f"{mean:.1f}" if factor == 100 else f"{mean:.4g}"
@@ -45,22 +45,22 @@ def accuracies(comparison: ComparedSet) -> Figure:
     axes.plot([], [], "o-", color=BLUE, lw=2, ms=7, label=f"mean, {LEVEL_NAME} interval")
     axes.plot([], [], "o", color=ORANGE, ms=3, label="one seed")
     axes.set_xlabel(f"{name} (%)" if factor == 100 else name, fontsize=9)
-    scored = f"{comparison['reviews']:,} {comparison['split']} {comparison['items']}"
+    scored = f"{comparison['count']:,} {comparison['split']} {comparison['items']}"
     return with_title(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
 
 
 def accuracies_by_length(comparison: ComparedSet) -> Figure:
-    """Draws a panel for each rung: accuracy over source length.
+    """Draws a panel for each variant: accuracy over source length.
 
     The lengths of training are shaded.
     """
-    rungs = comparison["rungs"]
-    figure, panels = small_multiples([rung["label"] for rung in rungs])
-    for axes, rung in zip(panels, rungs, strict=True):
-        if rung["trained_on"]:
-            shortest, longest = rung["trained_on"]
+    variants = comparison["variants"]
+    figure, panels = small_multiples([variant["label"] for variant in variants])
+    for axes, variant in zip(panels, variants, strict=True):
+        if variant["trained_on"]:
+            shortest, longest = variant["trained_on"]
             axes.axvspan(shortest - 0.5, longest + 0.5, color=GREY, alpha=0.18, lw=0)
-        band(axes, rung["lengths"], 100, BLUE)
+        band(axes, variant["lengths"], 100, BLUE)
         integer_ticks(axes, 5)
     item = comparison["items"][:-1]
     figure.supxlabel(f"length of the source {item} ({comparison['unit']})", fontsize=9)
@@ -86,7 +86,8 @@ def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
 
 def entropies_of_seeds(comparison: ComparedSet) -> Figure:
     """Draws the entropy of each attention over epochs."""
-    names = dict.fromkeys(name for rung in comparison["rungs"] for name in entropy_names(rung))
+    variants = comparison["variants"]
+    names = dict.fromkeys(name for variant in variants for name in entropy_names(variant))
     lines = {}
     for name, color in zip(names, itertools.cycle(COLORS)):
         lines[name] = (name.removeprefix(ENTROPY).replace("layer", "layer "), color, "-")
@@ -98,15 +99,15 @@ def entropies_of_seeds(comparison: ComparedSet) -> Figure:
 def over_epochs(
     comparison: ComparedSet, lines: Mapping[str, tuple[str, str, str]], factor: float
 ) -> Figure:
-    """Draws a panel for each rung that has one of the curves.
+    """Draws a panel for each variant that has one of the curves.
 
     lines: label, color and style of the line of each curve.
     """
-    rungs = [rung for rung in comparison["rungs"] if lines.keys() & rung["curves"]]
-    figure, panels = small_multiples([rung["label"] for rung in rungs], sharex=False)
-    for axes, rung in zip(panels, rungs, strict=True):
+    variants = [variant for variant in comparison["variants"] if lines.keys() & variant["curves"]]
+    figure, panels = small_multiples([variant["label"] for variant in variants], sharex=False)
+    for axes, variant in zip(panels, variants, strict=True):
         for name, (_, color, dashes) in lines.items():
-            if curve := rung["curves"].get(name):
+            if curve := variant["curves"].get(name):
                 band(axes, curve, factor, color, dashes)
         integer_ticks(axes, 5)
     for label, color, dashes in lines.values():
@@ -114,9 +115,9 @@ def over_epochs(
     return figure
 
 
-def entropy_names(rung: RungResults) -> list[str]:
-    """Returns the names of the entropies among the curves of a rung."""
-    return [name for name in rung["curves"] if name.startswith(ENTROPY)]
+def entropy_names(variant: VariantResults) -> list[str]:
+    """Returns the names of the entropies among the curves of a variant."""
+    return [name for name in variant["curves"] if name.startswith(ENTROPY)]
 
 
 def band(axes: Axes, curve: Curve, factor: float, color: str, line: str = "-") -> None:

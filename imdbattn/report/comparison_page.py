@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from imdbattn.errors import in_line
@@ -16,9 +17,9 @@ from imdbattn.report.comparison_figures import (
 )
 from imdbattn.report.content import (
     ComparedSet,
-    RungPair,
-    RungResults,
     ScoredItems,
+    VariantPair,
+    VariantResults,
 )
 from imdbattn.report.numbers import (
     LEVEL_NAME,
@@ -49,11 +50,11 @@ from imdbattn.report.variants import shortened
 from imdbattn.settings.command_settings import CompareSettings
 
 VERDICTS = ("better", "worse", "undecided")
-CHARACTERS = 300  # shown of a text on which rungs disagree
+CHARACTERS = 300  # shown of a text on which variants disagree
 BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 DIFFERENCES = (
-    "“Gained” are the {items} that only the first rung gets right, “lost” those that only the"
-    " second gets right; means over pairs of seeds."
+    "“Gained” are the {items} that only the first variant gets right, “lost” those that only"
+    " the second gets right; means over pairs of seeds."
 )
 CONFUSION = "Mean numbers of reviews over seeds by true label (rows) and predicted label (columns)."
 
@@ -72,7 +73,7 @@ def write_comparison(options: CompareSettings, out: Path) -> tuple[Path, dict[Pa
 
 def report_of(comparison: ComparedSet) -> Report:
     """Returns the report of a comparison."""
-    tables = (rung_table(comparison), pair_table(comparison))
+    tables = (variant_table(comparison), pair_table(comparison))
     return Report(
         name="comparison",
         title=headline(comparison),
@@ -100,8 +101,8 @@ def sections(comparison: ComparedSet) -> list[Section]:
     figure = Picture("accuracies", partial(accuracies, comparison), caption)
     every = [
         Section(
-            "All rungs",
-            table=rung_table(comparison),
+            "All variants",
+            table=variant_table(comparison),
             pictures=[figure],
             in_terminal=True,
             too_wide=("parameters", "tokens/s"),
@@ -123,8 +124,9 @@ def sections(comparison: ComparedSet) -> list[Section]:
 
 
 def length_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figure of accuracy by length, if all rungs have it."""
-    if not all(rung["lengths"] and rung["lengths"]["x"] for rung in comparison["rungs"]):
+    """Returns the figure of accuracy by length, if all variants have it."""
+    curves = [variant["lengths"] for variant in comparison["variants"]]
+    if not all(curve and curve["x"] for curve in curves):
         return []
     omitted = f"Lengths of fewer than ten {comparison['items']} are omitted."
     caption = f"{BAND} Shaded: training. {omitted}"
@@ -132,19 +134,19 @@ def length_pictures(comparison: ComparedSet) -> list[Picture]:
 
 
 def curve_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figures of the learning curves that a rung has."""
+    """Returns the figures of the learning curves that a variant has."""
     caption = f"{BAND} Training values are measured during the epoch, with changing weights."
     pictures = []
     for name in ("accuracy", "loss"):
-        if any(f"val/{name}" in rung["curves"] for rung in comparison["rungs"]):
+        if any(f"val/{name}" in variant["curves"] for variant in comparison["variants"]):
             draw = partial(curves_of_seeds, comparison, name)
             pictures.append(Picture(f"curves_{name}", draw, caption))
     return pictures
 
 
 def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figure of the entropy of attention, if a rung has it."""
-    if not any(map(entropy_names, comparison["rungs"])):
+    """Returns the figure of the entropy of attention, if a variant has it."""
+    if not any(map(entropy_names, comparison["variants"])):
         return []
     measured = "Mean over heads of the same validation reviews"
     caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
@@ -166,41 +168,41 @@ def slices_text(comparison: ComparedSet) -> str:
 def disagreements_text(comparison: ComparedSet) -> str:
     label = "true label" if comparison["labels"] else "reference"
     return (
-        f"The lowest and the highest probability that rungs give the {label}, mean over seeds;"
-        " comparison.json has those of all rungs and the whole texts."
+        f"The lowest and the highest probability that variants give the {label}, mean over seeds;"
+        " comparison.json has those of all variants and the whole texts."
     )
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def rung_table(comparison: ComparedSet) -> Table:
-    """Returns a table with a row for each rung, without the columns that no rung has."""
+def variant_table(comparison: ComparedSet) -> Table:
+    """Returns a table with a row for each variant, without the columns that no variant has."""
     split = comparison["split"]
     metric = comparison["metric"]
     factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
     largest = comparison["largest_class"]
     rows = []
-    for rung in comparison["rungs"]:
-        seeds = rung["seeds"]
-        row = {"rung": rung["label"]}
+    for variant in comparison["variants"]:
+        seeds = variant["seeds"]
+        row = {"variant": variant["label"]}
         row["runs"] = f"{len(seeds)} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
-        row["validation %"] = mean_and_sd(rung["validation"])
-        row["test %"] = mean_and_sd(rung["test"])
-        if folds := rung["folds"]:
+        row["validation %"] = mean_and_sd(variant["validation"])
+        row["test %"] = mean_and_sd(variant["test"])
+        if folds := variant["folds"]:
             row[f"over {len(folds['values'])} folds %"] = mean_and_sd(folds)
         if not in_percent(metric):
-            row[metric] = mean_and_sd(rung["metric"], factor, form)
+            row[metric] = mean_and_sd(variant["metric"], factor, form)
         if largest and largest["uneven"]:
             row[f"largest class of {split} %"] = percent(largest["share"])
         if metric == "macro_f1" or (largest and largest["uneven"]):
-            row[f"{split} macro F1 %"] = mean_and_sd(rung["macro_f1"])
-        row[interval_head(comparison)] = interval_text(rung["interval"], metric, between="–")
-        row["validation BLEU"] = mean_and_sd(rung["bleu"]["validation"], factor=1)
-        row["test BLEU"] = mean_and_sd(rung["bleu"]["test"], factor=1)
-        row["parameters"] = count(rung["parameters"])
-        row["tokens/s"] = count(rung["tokens_per_s"])
-        seconds = rung["train_seconds"]
+            row[f"{split} macro F1 %"] = mean_and_sd(variant["macro_f1"])
+        row[interval_head(comparison)] = interval_text(variant["interval"], metric, between="–")
+        row["validation BLEU"] = mean_and_sd(variant["bleu"]["validation"], factor=1)
+        row["test BLEU"] = mean_and_sd(variant["bleu"]["test"], factor=1)
+        row["parameters"] = count(variant["parameters"])
+        row["tokens/s"] = count(variant["tokens_per_s"])
+        seconds = variant["train_seconds"]
         row["training min"] = "" if seconds is None else f"{seconds / 60:.1f}"
         rows.append(row)
     return as_table(rows)
@@ -212,7 +214,8 @@ def interval_head(comparison: ComparedSet) -> str:
     head = f"{LEVEL_NAME} interval"
     if metric != "accuracy":
         head += f" ({metric_name(metric)})"
-    if comparison["split"] == "validation" and any(rung["test"] for rung in comparison["rungs"]):
+    tested = any(variant["test"] for variant in comparison["variants"])
+    if comparison["split"] == "validation" and tested:
         head += " (validation)"
     return head
 
@@ -240,28 +243,29 @@ def pair_table(comparison: ComparedSet) -> Table:
 
 def slice_table(comparison: ComparedSet) -> Table:
     """Returns accuracy by slice and calibration error in percent."""
-    heads = [f"{name} ({reviews:,})" for name, reviews in comparison["slices"].items()]
+    heads = [f"{name} ({size:,})" for name, size in comparison["slices"].items()]
     rows = []
-    for rung in comparison["rungs"]:
-        rows.append([rung["label"], *map(percent, rung["slices"].values()), percent(rung["ece"])])
-    return [["rung", *heads, "ECE"], *rows]
+    for variant in comparison["variants"]:
+        shares = [*variant["slices"].values(), variant["ece"]]
+        rows.append([variant["label"], *map(percent, shares)])
+    return [["variant", *heads, "ECE"], *rows]
 
 
 def confusion_table(comparison: ComparedSet) -> Table:
-    """Returns the confusion matrices of all rungs, one below the other."""
+    """Returns the confusion matrices of all variants, one below the other."""
     names = comparison["labels"]
-    table = [["rung", "label", *names]]
-    for rung in comparison["rungs"]:
-        for name, numbers in zip(names, rung["confusion"], strict=True):
-            table.append([rung["label"], name, *(f"{number:,.0f}" for number in numbers)])
+    table = [["variant", "label", *names]]
+    for variant in comparison["variants"]:
+        for name, numbers in zip(names, variant["confusion"], strict=True):
+            table.append([variant["label"], name, *(f"{number:,.0f}" for number in numbers)])
     return table
 
 
 def disagreement_table(comparison: ComparedSet) -> Table:
-    """Returns the items on which rungs differ most, with the two rungs that differ most."""
+    """Returns the items on which variants differ most, with the two variants that differ most."""
     rows = []
     for item in comparison["disagreements"]:
-        lowest, *_, highest = sorted(item["probability"].items(), key=lambda of_rung: of_rung[1])
+        lowest, *_, highest = sorted(item["probability"].items(), key=itemgetter(1))
         text = " ".join(item["text"].replace("<br />", " ").split())
         shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
         ends = [f"{percent(value)} % by {name}" for name, value in (lowest, highest)]
@@ -274,13 +278,13 @@ def disagreement_table(comparison: ComparedSet) -> Table:
 
 def set_name(scored: ScoredItems, items: str = "reviews") -> str:
     """Returns the number of the items that were scored, their source, and their fingerprint."""
-    number = f"{scored['reviews']:,} {scored['split']} {items}"
+    number = f"{scored['count']:,} {scored['split']} {items}"
     return f"{number} of {scored['test_set']}, fingerprint {scored['fingerprint']}"
 
 
 def about(comparison: ComparedSet) -> str:
     """Returns the scored items, the share of their largest class, and settings of all runs."""
-    shared = comparison["trained_with"]
+    shared = comparison["shared_settings"]
     words = [f"{name}={value}" for name, value in shared.items() if value is not None]
     words = list(dict.fromkeys([*words, *map(shortened, comparison["overrides"])]))
     text = f"{set_name(comparison, comparison['items'])}."
@@ -288,7 +292,7 @@ def about(comparison: ComparedSet) -> str:
         label = in_line(largest["label"], 40)
         text += f" The largest class, {label}, has {percent(largest['share'])} %."
     if words:
-        text += f" All rungs were trained with {', '.join(words)}."
+        text += f" All variants were trained with {', '.join(words)}."
     if comparison["chosen_by"] != ["accuracy"]:
         metrics = " or ".join(map(metric_name, comparison["chosen_by"]))
         text += f" The epoch of each run was chosen by its validation {metrics}."
@@ -296,33 +300,33 @@ def about(comparison: ComparedSet) -> str:
 
 
 def headline(comparison: ComparedSet) -> str:
-    """Returns the best rung in one sentence.
+    """Returns the best variant in one sentence.
 
-    It is selected by validation, so that its value on the test set is unbiased. Where rungs have
+    It is selected by validation, so that its value on the test set is unbiased. Where variants have
     different validation sets, which may be of different difficulty, or no validation values of the
     metric, it is selected by the compared split itself.
     """
-    rungs = comparison["rungs"]
+    variants = comparison["variants"]
     split = comparison["split"]
     metric = comparison["metric"]
-    known = all(rung["metric_validation"] for rung in rungs)
+    known = all(variant["metric_validation"] for variant in variants)
     by = "validation" if comparison["one_validation"] and known else split
 
-    def chosen_by(rung: RungResults) -> float:
-        validation = rung["metric_validation"] if by == "validation" else None
-        return (validation or rung["metric"])["mean"]
+    def chosen_by(variant: VariantResults) -> float:
+        validation = variant["metric_validation"] if by == "validation" else None
+        return (validation or variant["metric"])["mean"]
 
-    best = max(rungs, key=chosen_by)
+    best = max(variants, key=chosen_by)
     ends = interval_text(best["interval"], metric)
     reached = metric_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
     if metric != "accuracy":
         reached = f"{metric_name(metric)} {reached}"
     text = best["label"]
-    if len(rungs) > 1:
-        text += f", the best of {len(rungs)} by {by},"
+    if len(variants) > 1:
+        text += f", the best of {len(variants)} by {by},"
     text += f" reaches {reached} on the {split} set" + f" ({ends})" * bool(ends)
-    if len(rungs) > 1 and split == by:
-        text += "; biased upwards, because the same set selected this rung"
+    if len(variants) > 1 and split == by:
+        text += "; biased upwards, because the same set selected this variant"
     return text
 
 
@@ -344,7 +348,7 @@ def verdicts(comparison: ComparedSet) -> str:
     return f"Of {len(pairs):,} comparisons: {', '.join(counted)}; {corrected}."
 
 
-def sentence(pair: RungPair) -> str:
+def sentence(pair: VariantPair) -> str:
     """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
     The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
@@ -359,7 +363,7 @@ def sentence(pair: RungPair) -> str:
         within = interval_text(ends, metric, sign=True)
         text = f"no difference shown, {metric_text(pair['difference'], metric, sign=True)} {unit}"
     else:
-        # The interval of a worse rung starts at the end nearer to 0, without signs.
+        # The interval of a worse variant starts at the end nearer to 0, without signs.
         sign = 1 if pair["difference"] > 0 else -1
         within = interval_text(sorted(sign * end for end in ends), metric)
         text = f"{pair['verdict']} by {metric_text(abs(pair['difference']), metric)} {unit}"

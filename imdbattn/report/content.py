@@ -37,7 +37,7 @@ class LargestClass(TypedDict):
     uneven: bool
 
 
-class RungResults(TypedDict):
+class VariantResults(TypedDict):
     """The results of a variant: runs that differ in their seed only.
 
     trained_on: the lengths of the shortest and the longest training string. lengths: the accuracy
@@ -70,8 +70,8 @@ class RungResults(TypedDict):
 
 
 # "from" is a keyword of Python
-RungPair = TypedDict(
-    "RungPair",
+VariantPair = TypedDict(
+    "VariantPair",
     {
         "from": str,
         "to": str,
@@ -89,7 +89,7 @@ RungPair = TypedDict(
 
 
 class Disagreement(TypedDict):
-    """An item on which rungs differ. probability: the probability of the label by rung."""
+    """An item on which variants differ. probability: the probability of the label by variant."""
 
     row: int
     label: str
@@ -99,12 +99,12 @@ class Disagreement(TypedDict):
 
 
 class ScoredItems(TypedDict):
-    """The items that runs were scored on. reviews: their number."""
+    """The items that runs were scored on. count: their number."""
 
     split: str
     test_set: str
     fingerprint: str
-    reviews: int
+    count: int
 
 
 class ComparedSet(ScoredItems):
@@ -120,15 +120,15 @@ class ComparedSet(ScoredItems):
     labels: list[str]
     largest_class: LargestClass | None
     overrides: list[str]
-    trained_with: dict[str, object]
+    shared_settings: dict[str, object]
     chosen_by: list[str]
     one_validation: bool
     environments: list[dict[str, object]]
     folders: list[str]
     method: dict[str, Any]  # level of the intervals, words of the slices
     slices: dict[str, int]
-    rungs: list[RungResults]
-    pairs: list[RungPair]
+    variants: list[VariantResults]
+    pairs: list[VariantPair]
     remarks: list[str]
     disagreements: list[Disagreement]
     untested: list[str]

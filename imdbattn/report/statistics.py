@@ -96,13 +96,13 @@ def student(mean: float, error: Variance) -> Estimate:
     return Estimate(mean, (mean - half, mean + half), p)
 
 
-def mean_of(value_NS: np.ndarray) -> Estimate:
+def estimate_mean(value_NS: np.ndarray) -> Estimate:
     """Estimates the mean of numbers without known limits, over reviews and seeds."""
     error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
     return student(float(value_NS.mean()), error)
 
 
-def share_of(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
+def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
     """Estimates a share, such as an accuracy: the mean of values from 0 to 1.
 
     The interval is that of Clopper & Pearson 1934 for the effective number of reviews, share x (1 -
@@ -130,7 +130,7 @@ def share_of(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
     return Estimate(share, (low, high), 1.0)
 
 
-def difference_of(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) -> Estimate:
+def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = True) -> Estimate:
     """Estimates a paired difference of means over the same reviews.
 
     The numbers of seeds may differ.

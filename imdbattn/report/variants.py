@@ -62,7 +62,7 @@ class Variant:
         ]
 
 
-def variants(runs: Sequence[FinishedRun]) -> list[Variant]:
+def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides,
     those with the fewest first: the others are compared with the first one.
 

@@ -100,7 +100,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             "split": comparison["split"],
             "test_set": comparison["test_set"],
             "fingerprint": comparison["fingerprint"],
-            "reviews": comparison["reviews"],
+            "count": comparison["count"],
             "largest_class": comparison["largest_class"],
             "method": comparison["method"],
         }

@@ -76,11 +76,11 @@ def pictures_and_page(name: str, images: Path, page: Path) -> dict[str, object]:
 
 
 def comparison_tables(comparison: ComparedSet) -> dict[str, wandb.Table]:
-    """Returns tables of the rungs and of the differences between them."""
+    """Returns tables of the variants and of the differences between them."""
     from imdbattn.report.comparison import as_rows  # runs do not need it
 
     tables = {}
-    rows = {"rungs": as_rows(comparison["rungs"]), "pairs": as_rows(comparison["pairs"])}
+    rows = {"variants": as_rows(comparison["variants"]), "pairs": as_rows(comparison["pairs"])}
     for name, entries in rows.items():
         if entries:
             tables[f"comparison/{name}"] = wandb.Table(dataframe=pd.DataFrame(entries))

@@ -69,7 +69,7 @@ def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
         "Accuracy": [
             bars(BEST, "Validation accuracy", "share of reviews"),
             bars("test/accuracy", "Test accuracy", "share of reviews"),
-            wr.WeavePanelSummaryTable(table_name="comparison/rungs"),
+            wr.WeavePanelSummaryTable(table_name="comparison/variants"),
         ],
         "Sweep": [
             wr.ParallelCoordinatesPlot(

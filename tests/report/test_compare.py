@@ -30,7 +30,7 @@ from tests.written_runs import (
 
 
 def labels_of(found: dict) -> list[str]:
-    return [rung["label"] for rung in found["rungs"]]
+    return [variant["label"] for variant in found["variants"]]
 
 
 def steps_of(found: dict) -> list[tuple[str, str]]:
@@ -51,8 +51,8 @@ def test_each_rung_is_compared_with_the_one_that_it_extends(ladder):
     found = quick(ladder)
     assert labels_of(found) == ["mean", "base", "residual"]
     assert steps_of(found) == [("mean", "base"), ("base", "residual")]
-    assert [rung["seeds"] for rung in found["rungs"]] == [[1, 2, 3]] * 3
-    assert (found["split"], found["reviews"], found["fingerprint"]) == ("test", REVIEWS, "f1")
+    assert [variant["seeds"] for variant in found["variants"]] == [[1, 2, 3]] * 3
+    assert (found["split"], found["count"], found["fingerprint"]) == ("test", REVIEWS, "f1")
     assert [pair["verdict"] for pair in found["pairs"]] == ["better", "better"]
     json.dumps(found, allow_nan=False)  # raises no exception
 
@@ -70,14 +70,14 @@ def by_hand(tmp_path_factory) -> dict:
 
 
 def test_the_accuracy_of_a_variant_is_the_mean_of_its_seeds(by_hand):
-    scores = by_hand["rungs"][0]["test"]
+    scores = by_hand["variants"][0]["test"]
     assert scores["values"] == [0.75, 0.8]
     assert (scores["mean"], scores["sd"]) == pytest.approx((0.775, 0.05 / 2**0.5))
 
 
 def test_the_confusion_matrix_is_the_mean_of_the_seeds(by_hand):
     """Every fourth review, and half of every fifth, is of the first class."""
-    assert by_hand["rungs"][0]["confusion"] == [[130, 70], [20, 180]]
+    assert by_hand["variants"][0]["confusion"] == [[130, 70], [20, 180]]
 
 
 def test_slices_have_the_reviews_with_their_words_and_lengths(by_hand):
@@ -87,7 +87,7 @@ def test_slices_have_the_reviews_with_their_words_and_lengths(by_hand):
     shares = {"0 to 5 words": 280 / 320, "6 to 6 words": 30 / 80}
     shares |= {"without “not”": 270 / 300, "with “not”": 40 / 100}
     shares |= {"without “but”": 280 / 320, "with “but”": 30 / 80}
-    assert by_hand["rungs"][0]["slices"] == pytest.approx(shares)
+    assert by_hand["variants"][0]["slices"] == pytest.approx(shares)
 
 
 def test_a_pair_has_the_difference_and_the_reviews_that_only_one_is_right_at(by_hand):
@@ -106,9 +106,10 @@ def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
         pq.write_table(rows, folder / "reviews.parquet")
     found = quick(tmp_path)
     mean, base = (right[:, None].astype(float) for right in rights.values())
-    assert found["rungs"][0]["interval"] == pytest.approx(statistics.share_of(mean).interval)
+    expected = statistics.estimate_share(mean)
+    assert found["variants"][0]["interval"] == pytest.approx(expected.interval)
     (pair,) = found["pairs"]
-    expected = statistics.difference_of(base, mean)
+    expected = statistics.estimate_difference(base, mean)
     assert pair["interval"] == pytest.approx(expected.interval)
     assert pair["p"] == pytest.approx(expected.p)
     assert pair["mcnemar_p"] == pytest.approx(statistics.mcnemar((base - mean)[:, 0]))
@@ -142,7 +143,7 @@ def test_equal_runs_of_two_students_are_both_shown_by_folder(tmp_path, listed):
     folders = [tmp_path / student for student in students] if listed else [tmp_path]
     found = quick(*folders, by_folder=True)
     assert labels_of(found) == ["ali: mean", "cem: mean"]
-    assert [rung["seeds"] for rung in found["rungs"]] == [[1, 2], [1, 2]]
+    assert [variant["seeds"] for variant in found["variants"]] == [[1, 2], [1, 2]]
     assert steps_of(found) == [("ali: mean", "cem: mean")]
     assert found["skipped"] == []
     assert labels_of(quick(*folders)) == ["mean"]
@@ -182,7 +183,7 @@ def test_runs_that_cannot_be_compared_are_listed_with_the_reason(tmp_path):
         (tmp_path / no_run).mkdir(parents=True)
         (tmp_path / no_run / "config.yaml").write_text("")
     found = quick(tmp_path, split="test")
-    assert [rung["seeds"] for rung in found["rungs"]] == [[1]]
+    assert [variant["seeds"] for variant in found["variants"]] == [[1]]
     reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
     assert reasons.keys() == SKIPPED.keys()
     for name, (_, reason) in SKIPPED.items():
@@ -204,14 +205,14 @@ def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     ]
     assert found[0] == quick(ladder)
     assert found[1] == quick(tmp_path)
-    assert quick(ladder, tmp_path, split="validation")["reviews"] == REVIEWS
+    assert quick(ladder, tmp_path, split="validation")["count"] == REVIEWS
 
 
 def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
     write_run(tmp_path / "tuning", "residual_pe", test=False)
     found = quick(ladder, tmp_path)
     assert (found["split"], found["fingerprint"]) == ("validation", "v1")
-    assert found["rungs"][-1]["test"] is None
+    assert found["variants"][-1]["test"] is None
     asked = quick(ladder, tmp_path, split="test")
     assert labels_of(asked) == ["mean", "base", "residual"]
     assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
@@ -245,7 +246,7 @@ def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
         write_run(tmp_path / str(seed), seed=seed, **changed)
     write_run(tmp_path / "other", trainer__precision="bf16-mixed")
     assert labels_of(found := quick(tmp_path)) == ["mean", "mean precision=bf16-mixed"]
-    assert len(found["rungs"][0]["seeds"]) == len(changes)
+    assert len(found["variants"][0]["seeds"]) == len(changes)
 
 
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
@@ -311,7 +312,7 @@ def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or
 def test_runs_of_other_data_vectors_or_first_weights_are_never_one_variant(tmp_path, fact):
     for seed, value in enumerate(["a", "a", "b"]):
         write_run(tmp_path / str(seed), seed=seed, metrics={fact: value})
-    assert sorted(len(rung["seeds"]) for rung in quick(tmp_path)["rungs"]) == [1, 2]
+    assert sorted(len(variant["seeds"]) for variant in quick(tmp_path)["variants"]) == [1, 2]
 
 
 def test_variants_are_compared_with_their_rung_and_with_equal_ones_of_the_rung_it_extends(
@@ -420,15 +421,15 @@ def broken(labels, probabilities):
 def test_runs_are_compared_by_a_function_of_ones_own(ladder, own_module):
     own_module("costs", COSTS)
     found = quick(ladder, metric="costs.cost")
-    rung = found["rungs"][0]
+    variant = found["variants"][0]
     tables = [
         pq.read_table(ladder / "day" / f"mean-{seed}" / "predictions.parquet") for seed in (1, 2, 3)
     ]
     wrong = [t["label"].to_numpy() != t["predicted"].to_numpy() for t in tables]
-    assert rung["metric"]["values"] == pytest.approx(
+    assert variant["metric"]["values"] == pytest.approx(
         [-((1 + 4 * LABELS) * w).mean() for w in wrong]
     )
-    assert rung["interval"][0] < rung["metric"]["mean"] < rung["interval"][1]
+    assert variant["interval"][0] < variant["metric"]["mean"] < variant["interval"][1]
     with pytest.raises(UserError, match=r"metric=costs.broken failed: .*it is nan on some"):
         quick(ladder, metric="costs.broken")
 
@@ -444,8 +445,8 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
     assert done.returncode == 0, done.stderr
     found = json.loads((runs / "comparison" / "comparison.json").read_text())
     assert (labels_of(found), found["environments"][0]["threads"]) == (["mean", "residual"], 1)
-    assert found["rungs"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
-    assert "val/accuracy" in found["rungs"][1]["curves"]
+    assert found["variants"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
+    assert "val/accuracy" in found["variants"][1]["curves"]
     assert sentence(found["pairs"][0]) in " ".join(done.stdout.split())
 
 
@@ -463,21 +464,21 @@ def by_range(tmp_path_factory) -> Path:
 
 def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
     found = quick(by_range)
-    rung = found["rungs"][4]
+    variant = found["variants"][4]
     tables = [
         pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)
     ]
     right = np.array([table["right"].to_numpy() for table in tables])
-    assert (found["items"], found["reviews"]) == ("strings", REVIEWS)
-    assert found["labels"] == rung["confusion"] == []
-    assert rung["test"]["values"] == pytest.approx(right.mean(1))
+    assert (found["items"], found["count"]) == ("strings", REVIEWS)
+    assert found["labels"] == variant["confusion"] == []
+    assert variant["test"]["values"] == pytest.approx(right.mean(1))
     confidence = [table["probability"].to_numpy() for table in tables]
-    assert rung["ece"] == pytest.approx(
+    assert variant["ece"] == pytest.approx(
         np.mean([statistics.calibration_error(*c) for c in zip(confidence, right, strict=True)])
     )
 
     lengths = np.array([len(text.split()) for text in STRINGS])
-    assert rung["lengths"]["values"][1][4] == pytest.approx(right[1][lengths == 5].mean())
+    assert variant["lengths"]["values"][1][4] == pytest.approx(right[1][lengths == 5].mean())
 
 
 def test_encoder_decoders_are_compared_by_range_of_training_and_each_validation_set(by_range):
@@ -486,7 +487,8 @@ def test_encoder_decoders_are_compared_by_range_of_training_and_each_validation_
     assert labels_of(found) == [
         f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges
     ]
-    assert [rung["trained_on"] for rung in found["rungs"]] == [[1, 5], [1, 10], [1, 20]] * 2
+    assert [one["trained_on"] for one in found["variants"]] == [[1, 5], [1, 10], [1, 20]] * 2
     assert not found["one_validation"]
     apart = quick_sets(by_range, split="validation")
-    assert {one["fingerprint"]: len(one["rungs"]) for one in apart} == {"v5": 2, "v10": 2, "v20": 2}
+    counts = {one["fingerprint"]: len(one["variants"]) for one in apart}
+    assert counts == {"v5": 2, "v10": 2, "v20": 2}

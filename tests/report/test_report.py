@@ -22,7 +22,7 @@ def undrawn(monkeypatch):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A comparison of three rungs, and the folder into which it was written."""
+    """A comparison of three variants, and the folder into which it was written."""
     comparison = made_up()
     written = write_report(
         report_of(comparison), tmp_path_factory.mktemp("reports") / "new" / "folder"
@@ -46,7 +46,7 @@ def test_everything_is_written_and_nothing_else(written):
 
 def test_page_markdown_and_terminal_state_the_same_result(written):
     comparison, folder = written
-    best = comparison["rungs"][-1]
+    best = comparison["variants"][-1]
     low, high = (f"{100 * end:.1f}" for end in best["interval"])
     numbers = f"reaches {100 * best['test']['mean']:.1f} % on the test set ({low} to {high})"
     told = [

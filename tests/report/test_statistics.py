@@ -21,10 +21,10 @@ from imdbattn.report import statistics
 
 
 def right_answers(rng, reviews, seeds, spread, shift=0.0):
-    """(N, S) of each of several rungs: easy and hard reviews, good and bad seeds; `shift` makes the
-    last one better.
+    """(N, S) of each of several variants: easy and hard reviews, good and bad seeds; `shift` makes
+    the last one better.
 
-    seeds: of each rung. spread: standard deviation of the logit over the seeds of each rung.
+    seeds: of each variant. spread: standard deviation of the logit over the seeds of each variant.
     """
     difficulty_N1 = rng.normal(1.8, 1.5, (reviews, 1))
     gains = [0.0] * (len(seeds) - 1) + [shift]
@@ -35,10 +35,10 @@ def right_answers(rng, reviews, seeds, spread, shift=0.0):
     return [rng.random(logit_NS.shape) < expit(logit_NS) for logit_NS in logits]
 
 
-def compared(rungs):
-    """Verdict and interval of the second rung's difference from the first."""
-    old, new = (rung.astype(float) for rung in rungs)
-    estimate = statistics.difference_of(new, old)
+def compared(variants):
+    """Verdict and interval of the second variant's difference from the first."""
+    old, new = (variant.astype(float) for variant in variants)
+    estimate = statistics.estimate_difference(new, old)
     return statistics.verdict(estimate.p, estimate.mean), *estimate.interval
 
 
@@ -49,8 +49,8 @@ def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
     true = expit(to + shift).mean() - expit(old).mean()
     found = []
     for draw in range(draws):
-        rungs = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, spread, shift)
-        decided, low, high = compared(rungs)
+        variants = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, spread, shift)
+        decided, low, high = compared(variants)
         found.append((decided != "undecided", low <= true <= high))
     return np.mean(found, axis=0)
 
@@ -96,7 +96,7 @@ FOUR_EACH = errors(81, range(4), range(4, 8))  # 95.06 % by both seeds
 
 def test_seeds_that_agree_by_chance_have_an_interval_of_the_width_that_81_reviews_allow():
     """A bootstrap over reviews gives 91.4 to 98.8; the interval was 95.1 to 95.1 once."""
-    mean, (low, high), _ = statistics.share_of(FOUR_EACH)
+    mean, (low, high), _ = statistics.estimate_share(FOUR_EACH)
     assert mean == pytest.approx(77 / 81)
     assert low < 0.914
     assert high > 0.98
@@ -108,7 +108,7 @@ def test_seeds_that_agree_by_chance_count_with_the_noise_of_their_predictions():
     """
     agreeing = statistics.over_seeds(FOUR_EACH)
     assert agreeing.variance == pytest.approx((8 * 2 * 0.25 / 80) / 81 / 2)
-    _, (low, high), _ = statistics.difference_of(FOUR_EACH, errors(81, range(4)))
+    _, (low, high), _ = statistics.estimate_difference(FOUR_EACH, errors(81, range(4)))
     gain = FOUR_EACH.mean(1) - errors(81, range(4)).mean(1)
     of_reviews = stats.t.interval(0.95, 82, 0, np.append(gain, (1, -1)).std(ddof=1) / np.sqrt(83))
     assert high - low > 1.02 * (of_reviews[1] - of_reviews[0])
@@ -117,13 +117,13 @@ def test_seeds_that_agree_by_chance_count_with_the_noise_of_their_predictions():
 @pytest.mark.parametrize("seeds", [1, 2, 5])
 @pytest.mark.parametrize("end", [0.0, 1.0])
 def test_an_accuracy_of_0_or_100_percent_has_the_interval_of_clopper_and_pearson(seeds, end):
-    _, (low, high), _ = statistics.share_of(np.full((81, seeds), end))
+    _, (low, high), _ = statistics.estimate_share(np.full((81, seeds), end))
     theirs = stats.binomtest(81 * int(end), 81).proportion_ci(0.95, "exact")
     assert (low, high) == pytest.approx((theirs.low, theirs.high))
 
 
 def test_the_interval_of_one_seed_is_that_of_clopper_and_pearson():
-    _, interval, _ = statistics.share_of(errors(200, range(17)))
+    _, interval, _ = statistics.estimate_share(errors(200, range(17)))
     theirs = stats.binomtest(183, 200).proportion_ci(0.95, "exact")
     assert interval == pytest.approx((theirs.low, theirs.high), abs=0.001)
 
@@ -136,7 +136,7 @@ def test_the_interval_of_several_seeds_is_that_of_korn_and_graubard():
     narrow, wide = stats.t.ppf(0.975, (199, freedom))
     effective = 0.875 * 0.125 / variance * (narrow / wide) ** 2
     theirs = proportion_confint(0.875 * effective, effective, method="beta")
-    assert statistics.share_of(right_NS).interval == pytest.approx(theirs)
+    assert statistics.estimate_share(right_NS).interval == pytest.approx(theirs)
 
 
 @given(
@@ -146,13 +146,13 @@ def test_no_interval_is_narrower_than_that_over_the_reviews(reviews, seeds, cent
     rng = np.random.default_rng(draw)
     chance_NS = np.clip(center + spread * rng.normal(size=(reviews, 1)), 0, 1)
     right_NS = (rng.random((reviews, seeds)) < chance_NS).astype(float)
-    _, (low, high), _ = statistics.share_of(right_NS)
+    _, (low, high), _ = statistics.estimate_share(right_NS)
     assert 0 <= low <= right_NS.mean() <= high <= 1
     error = right_NS.mean(1).std(ddof=1) / np.sqrt(reviews)
     below, above = right_NS.mean() + stats.norm.interval(0.95)[0] * error * np.array([1, -1])
     assert high - low >= min(above, 1) - max(below, 0)
     assert high - low >= 0.9 / reviews
-    _, (low, high), _ = statistics.difference_of(right_NS, right_NS[:, :1])
+    _, (low, high), _ = statistics.estimate_difference(right_NS, right_NS[:, :1])
     gain_N = right_NS.mean(1) - right_NS[:, 0]
     least = 2 * stats.norm.ppf(0.975) * gain_N.std(ddof=1) / np.sqrt(reviews)
     assert high - low >= min(least, 1) * reviews / (reviews + 2)
@@ -190,7 +190,7 @@ def test_the_difference_of_two_models_is_that_of_bonett_and_price():
     new, old = errors(400, range(14)), errors(400, range(14, 44))
     gained, lost = 31 / 402, 15 / 402
     error = np.sqrt((gained + lost - (gained - lost) ** 2) / 402)
-    mean, (low, high), p = statistics.difference_of(new, old)
+    mean, (low, high), p = statistics.estimate_difference(new, old)
     assert mean == pytest.approx(16 / 400)
     assert (low + high) / 2 == pytest.approx(gained - lost)
     assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, 401) * error, rel=0.002)
@@ -219,8 +219,8 @@ def test_groups_of_pseudo_values_keep_equal_texts_together():
     found = statistics.pseudo_values(accuracy, labels_N, [chances_NC], text_N)
     assert len(found) == 100
     right_N1 = (chances_NC.argmax(1) == labels_N).astype(float)[:, None]
-    expected = statistics.mean_of(statistics.by_text(right_N1, text_N)).interval
-    assert statistics.mean_of(found).interval == pytest.approx(expected, rel=0.03)
+    expected = statistics.estimate_mean(statistics.by_text(right_N1, text_N)).interval
+    assert statistics.estimate_mean(found).interval == pytest.approx(expected, rel=0.03)
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     right_NS = np.stack([one.argmax(1) == labels_N for one in chances], axis=1).astype(float)
     assert len(values) == min(reviews, statistics.GROUPS)
     assert values.mean(0) == pytest.approx(right_NS.mean(0))
-    mean, interval, _ = statistics.mean_of(values)
-    expected = statistics.mean_of(right_NS)
+    mean, interval, _ = statistics.estimate_mean(values)
+    expected = statistics.estimate_mean(right_NS)
     assert interval == pytest.approx(expected.interval, abs=0.1 * (expected.interval[1] - mean))
 
 

@@ -130,13 +130,13 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(four_folds, 
         for seed in (1, 2):
             write_run(tmp_path / f"{model}{seed}", model, seed, accuracy + 0.01 * seed)
     found, ordinary = quick(four_folds), quick(tmp_path)
-    assert (found["reviews"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
+    assert (found["count"], found["fingerprint"], found["split"]) == (REVIEWS, "d4", "test")
     assert found["test_set"] == "small: 4 folds in blocks"
     assert not found["skipped"]
     assert found["pairs"] == ordinary["pairs"]
     assert found["disagreements"] == ordinary["disagreements"], "texts and probabilities"
-    assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
-    for one, other in zip(found["rungs"], ordinary["rungs"], strict=True):
+    assert [variant["label"] for variant in found["variants"]] == ["mean", "base"]
+    for one, other in zip(found["variants"], ordinary["variants"], strict=True):
         assert one["test"]["values"] == pytest.approx(other["test"]["values"])
         for key in ("seeds", "interval", "ece", "confusion", "slices"):
             assert one[key] == other[key], key
@@ -145,17 +145,18 @@ def test_folds_are_compared_as_one_run_that_has_scored_every_review(four_folds, 
 
 def test_the_comparison_has_the_spread_over_folds_and_the_mean_of_each_fold(four_folds):
     found = quick(four_folds)
-    rung, values = found["rungs"][1], []
+    variant, values = found["variants"][1], []
     for fold in (1, 2, 3, 4):
         files = four_folds.glob(f"base-s?-fold{fold}/predictions.parquet")
         tables = [pq.read_table(file).to_pandas() for file in files]
         values.append(np.mean([(one["label"] == one["predicted"]).mean() for one in tables]))
-    assert rung["folds"]["values"] == pytest.approx(values)
-    assert rung["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
-    assert (rung["train_seconds"], rung["parameters"]) == (2.5, 10)
-    assert rung["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
-    rung = quick(four_folds, metric="macro_f1")["rungs"][1]
-    assert rung["metric_validation"]["values"] == pytest.approx([0.25] * 2), "selects the best rung"
+    assert variant["folds"]["values"] == pytest.approx(values)
+    assert variant["folds"]["sd"] == pytest.approx(np.std(values, ddof=1))
+    assert (variant["train_seconds"], variant["parameters"]) == (2.5, 10)
+    assert variant["curves"]["val/accuracy"] == {"x": [1], "values": [[pytest.approx(0.25)]] * 2}
+    variant = quick(four_folds, metric="macro_f1")["variants"][1]
+    validation = variant["metric_validation"]  # selects the best variant
+    assert validation["values"] == pytest.approx([0.25] * 2)
 
 
 def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(four_folds, tmp_path):
@@ -164,7 +165,7 @@ def test_a_missing_fold_is_named_and_the_others_of_its_run_are_omitted(four_fold
     (one / "predictions.parquet").unlink()
     write_folds(tmp_path / "untested", "residual_pe", only=(2, 3, 4))
     found = quick(four_folds, tmp_path)
-    assert [rung["label"] for rung in found["rungs"]] == ["mean", "base"]
+    assert [variant["label"] for variant in found["variants"]] == ["mean", "base"]
     assert found["pairs"] == quick(four_folds)["pairs"]
     reasons = [skipped["reason"] for skipped in found["skipped"]]
     for name, missing, reason in zip(("", "_pe"), ("2, 4", "1"), reasons, strict=True):
@@ -182,7 +183,7 @@ def test_folds_of_different_numbers_or_data_are_not_mixed(four_folds, tmp_path):
     write_folds(tmp_path / "half", "residual", only=(3, 4), data="e")
     write_run(tmp_path / "plain", "mean")
     found = {one["fingerprint"]: one for one in quick_sets(four_folds, tmp_path)}
-    labels = {name: [rung["label"] for rung in one["rungs"]] for name, one in found.items()}
+    labels = {name: [each["label"] for each in one["variants"]] for name, one in found.items()}
     both = ["mean", "base"]
     assert labels == {"f1": ["mean"], "d4": both, "d5": both, "e4": ["mean"]}
     assert found["d4"]["pairs"] == quick(four_folds)["pairs"]

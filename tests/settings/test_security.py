@@ -179,8 +179,8 @@ def hostile_comparison() -> dict:
     comparison["environments"] = [ENVIRONMENT | hostile]
     comparison["method"]["words"] = {HOSTILE[0]: [HOSTILE[1], HOSTILE[2]]}
     comparison["slices"] = {HOSTILE[1]: 9, **comparison["slices"]}
-    for rung in comparison["rungs"]:
-        rung["slices"] = {HOSTILE[1]: 0.5, **rung["slices"]}
+    for variant in comparison["variants"]:
+        variant["slices"] = {HOSTILE[1]: 0.5, **variant["slices"]}
     return comparison
 
 

@@ -33,8 +33,9 @@ def summary(out: Path) -> dict:
     return json.loads((out / "faithfulness.json").read_text())
 
 
-def numbers(found: dict, rung: str) -> dict:
-    return {(row["measure"], row["about"]): row for row in found["numbers"] if row["rung"] == rung}
+def numbers(found: dict, label: str) -> dict:
+    rows = [row for row in found["numbers"] if row["variant"] == label]
+    return {(row["measure"], row["about"]): row for row in rows}
 
 
 def test_its_numbers_are_means_of_the_tables(measured):
@@ -79,7 +80,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(measured, shell, tmp_
     assert summary(out) == summary(measured)
     other = shell("faithfulness", f"runs={runs}", f"out={out}", "shares=[0.3]", *SMALL)
     assert other.returncode == 0, other.stderr
-    assert all(len(shares) == 1 for shares in summary(out)["rungs"][0]["by_share"].values())
+    assert all(len(shares) == 1 for shares in summary(out)["variants"][0]["by_share"].values())
 
 
 def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_path):

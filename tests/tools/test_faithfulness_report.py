@@ -9,24 +9,24 @@ from tests.made_up import claim, made_up_faithfulness
 @pytest.mark.parametrize(
     ("differences", "answer"),
     [
-        ({"a": {"rollout": 0.1}}, "yes: * better in 1 of 1 rungs"),
-        ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 rungs"),
+        ({"a": {"rollout": 0.1}}, "yes: * better in 1 of 1 variants"),
+        ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 variants"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
-            "partly: * better in 1 of 1 rungs; another score is better than attention in 1",
+            "partly: * better in 1 of 1 variants; another score is better than attention in 1",
         ),
         (
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
-            "partly: * better in 1, worse in 1, undecided in 1 of 3 rungs",
+            "partly: * better in 1, worse in 1, undecided in 1 of 3 variants",
         ),
-        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 rungs"),
+        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 variants"),
     ],
 )
 def test_the_answer_follows_from_the_claims(differences, answer):
     summary = made_up_faithfulness(tuple(differences))
     summary["claims"] = [
-        claim(rung, "comprehensiveness", score, value)
-        for rung, scores in differences.items()
+        claim(variant, "comprehensiveness", score, value)
+        for variant, scores in differences.items()
         for score, value in scores.items()
     ]
     words = answer.replace("*", "compared with random words, attention is")

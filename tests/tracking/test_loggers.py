@@ -36,7 +36,7 @@ from imdbattn.tracking.loggers import RunLogger
 
 class Tables(RunLogger, Lines):
     def publish_comparison(self, comparison, folder, group):
-        self.write(compared=comparison["reviews"], folder=folder.name, group=group)
+        self.write(compared=comparison["count"], folder=folder.name, group=group)
 """
 
 
@@ -73,7 +73,7 @@ def test_a_logger_of_ones_own_receives_the_comparison_of_a_sweep(
     target = "{_target_: mylog.Tables, file: '{run}/{name}.jsonl'}"
     cfg = settings(*small, f"+logger.tables={target}")
     (tmp_path / "comparison").mkdir()
-    Tracker(cfg.logger).publish_comparison({"reviews": 3}, tmp_path / "comparison", "a-sweep")
+    Tracker(cfg.logger).publish_comparison({"count": 3}, tmp_path / "comparison", "a-sweep")
     written = json.loads((tmp_path / "comparison" / "a-sweep.jsonl").read_text())
     assert written == {"compared": 3, "folder": "comparison", "group": "a-sweep"}
 

@@ -150,9 +150,9 @@ def test_a_comparison_is_a_separate_run_in_the_group_of_the_sweep(sweep):
     assert (found.run.display_name, found.run.job_type) == ("comparison", "comparison")
     assert found.run.run_group == "a-sweep"
     assert found.config["fingerprint"] == comparison["fingerprint"]
-    rungs = table(found, "comparison/rungs")
-    means = [rung["test"]["mean"] for rung in comparison["rungs"]]
-    assert [line[rungs["columns"].index("test")] for line in rungs["data"]] == means
+    variants = table(found, "comparison/variants")
+    means = [variant["test"]["mean"] for variant in comparison["variants"]]
+    assert [line[variants["columns"].index("test")] for line in variants["data"]] == means
     (pair,) = comparison["pairs"]
     pairs = table(found, "comparison/pairs")
     shown = dict(zip(pairs["columns"], pairs["data"][0], strict=True))

@@ -14,7 +14,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import expanded
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
-from imdbattn.report.variants import variants
+from imdbattn.report.variants import group_variants
 from imdbattn.runs.apply import load_predictor
 from imdbattn.settings.command_settings import ExploreSettings, RunCommandSettings
 from imdbattn.settings.keys import hexdigest
@@ -50,7 +50,7 @@ class Runs:
         runs, self.skipped = find_runs(folders)
         self.by_id: dict[str, FinishedRun] = {}
         self.labels: dict[str, str] = {}
-        for variant in variants(runs):
+        for variant in group_variants(runs):
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label

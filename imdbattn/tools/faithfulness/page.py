@@ -54,21 +54,22 @@ def sections(summary: Summary) -> list[Section]:
     )
     by_share = Section("Erasure by share of the words", pictures=[figure], folded=True)
     claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
-    rungs = Section("Rungs", about, runs_table(summary))
-    return [rungs, *measure_sections(summary), by_share, claims]
+    variants = Section("Variants", about, runs_table(summary))
+    return [variants, *measure_sections(summary), by_share, claims]
 
 
 def runs_table(summary: Summary) -> Table:
-    """Returns a table with a row for each rung."""
-    table = [["rung", "seeds", "accuracy %", "first run"]]
-    for rung in summary["rungs"]:
-        accuracy = mean_and_sd(rung["accuracy"])
-        table.append([rung["label"], str(len(rung["seeds"])), accuracy, rung["folders"][0]])
+    """Returns a table with a row for each variant."""
+    table = [["variant", "seeds", "accuracy %", "first run"]]
+    for variant in summary["variants"]:
+        accuracy = mean_and_sd(variant["accuracy"])
+        seeds = str(len(variant["seeds"]))
+        table.append([variant["label"], seeds, accuracy, variant["folders"][0]])
     return table
 
 
 def measure_sections(summary: Summary) -> list[Section]:
-    """Returns a section for each measure, with a row for each score and a column for each rung."""
+    """Returns a section for each measure: a row for each score, a column for each variant."""
     sections = []
     folded = False
     for name, texts in MEASURES.items():
@@ -82,11 +83,11 @@ def measure_sections(summary: Summary) -> list[Section]:
 
 def claim_table(summary: Summary) -> Table:
     """Returns a table with a row for each claim."""
-    head = "rung, measure, about, reviews, difference, interval, verdict, p (Holm)"
+    head = "variant, measure, about, reviews, difference, interval, verdict, p (Holm)"
     table = [head.split(", ")]
     for claim in summary["claims"]:
         row = [
-            claim["rung"],
+            claim["variant"],
             MEASURES[claim["measure"]].title,
             shown(claim["about"]),
             f"{claim['reviews']:,}",
@@ -100,15 +101,15 @@ def claim_table(summary: Summary) -> Table:
 
 
 def pivoted(title: str, numbers: Sequence[MeasuredNumber]) -> Table:
-    """Returns a row for each score: its number of reviews, and a column for each rung."""
-    cells = {(entry["about"], entry["rung"]): cell(entry) for entry in numbers}
+    """Returns a row for each score: its number of reviews, and a column for each variant."""
+    cells = {(entry["about"], entry["variant"]): cell(entry) for entry in numbers}
     abouts = list(dict.fromkeys(entry["about"] for entry in numbers))
-    rungs = list(dict.fromkeys(entry["rung"] for entry in numbers))
-    table = [[title, "reviews", *rungs]]
+    variants = list(dict.fromkeys(entry["variant"] for entry in numbers))
+    table = [[title, "reviews", *variants]]
     for about in abouts:
         counts = sorted({entry["reviews"] for entry in numbers if entry["about"] == about})
         reviews = f"{counts[0]:,}" + f" to {counts[-1]:,}" * (len(counts) > 1)
-        table.append([shown(about), reviews, *(cells.get((about, rung), "") for rung in rungs)])
+        table.append([shown(about), reviews, *(cells.get((about, one), "") for one in variants)])
     return table
 
 
@@ -132,14 +133,14 @@ def ends(interval: Interval, sign: bool = False) -> str:
 
 
 def erasure_figure(summary: Summary) -> Figure:
-    """Draws comprehensiveness over the removed share: a panel for each rung, a line for a score."""
-    rungs, shares = summary["rungs"], percents(summary["method"]["shares"])
-    names = list(dict.fromkeys(name for rung in rungs for name in rung["by_share"]))
-    figure, panels = small_multiples([rung["label"] for rung in rungs])
+    """Draws comprehensiveness over the removed share: a panel for a variant, a line for a score."""
+    variants, shares = summary["variants"], percents(summary["method"]["shares"])
+    names = list(dict.fromkeys(name for variant in variants for name in variant["by_share"]))
+    figure, panels = small_multiples([variant["label"] for variant in variants])
     for name, (dashes, color) in zip(names, cycle(LINES)):
         panels[0].plot([], [], dashes, color=color, label=shown(name))
-        for axes, rung in zip(panels, rungs, strict=True):
-            if losses := rung["by_share"].get(name):
+        for axes, variant in zip(panels, variants, strict=True):
+            if losses := variant["by_share"].get(name):
                 axes.plot(shares, losses, dashes, color=color, marker=".", lw=1.3)
     for axes in panels:
         axes.set_xlabel("removed words (%)", size=8)
@@ -156,18 +157,19 @@ def headline(summary: Summary) -> str:
     claims = [claim for claim in summary["claims"] if claim["measure"] == "comprehensiveness"]
     first: dict[str, Claim] = {}
     for name in reversed(RAW):
-        first |= {claim["rung"]: claim for claim in claims if claim["about"] == name}
+        first |= {claim["variant"]: claim for claim in claims if claim["about"] == name}
     if not first:
         fewest = summary["method"]["fewest"]
         return f"{QUESTION} not tested: this needs attention weights, and at least {fewest} reviews"
     verdicts = Counter(claim["verdict"] for claim in first.values())
-    beaten = len({claim["rung"] for claim in claims if is_above(claim, first.get(claim["rung"]))})
+    above = [claim for claim in claims if is_above(claim, first.get(claim["variant"]))]
+    beaten = len({claim["variant"] for claim in above})
     answers = {"better": "partly" if beaten else "yes", "worse": "no", "undecided": "undecided"}
     answer = answers[next(iter(verdicts))] if len(verdicts) == 1 else "partly"
     counted = ", ".join(f"{name} in {verdicts[name]}" for name in answers if verdicts[name])
     text = (
         f"{QUESTION} {answer}: compared with random words, attention is {counted} of {len(first)}"
-        " rungs"
+        " variants"
     )
     return f"{text}; another score is better than attention in {beaten}" if beaten else text
 
@@ -192,7 +194,7 @@ def failed_scores(summary: Summary) -> list[str]:
     failed = []
     for entry in randomized:
         if entry["interval"] is not None and entry["interval"][0] > UNCHANGED:
-            failed.append(f"{shown(entry['about'])} in {entry['rung']}")
+            failed.append(f"{shown(entry['about'])} in {entry['variant']}")
     text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
     reviews = min(entry["reviews"] for entry in randomized)
     return [f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."]

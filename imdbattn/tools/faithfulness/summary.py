@@ -16,8 +16,8 @@ import pyarrow as pa
 from imdbattn.report.comparison import environments, paths_of, spread
 from imdbattn.report.content import Interval, ScoredItems, Skipped, Spread
 from imdbattn.report.finished_runs import FinishedRun
-from imdbattn.report.statistics import LEVEL, holm, mean_of, share_of, verdict
-from imdbattn.report.variants import Variant, variants
+from imdbattn.report.statistics import LEVEL, estimate_mean, estimate_share, holm, verdict
+from imdbattn.report.variants import Variant, group_variants
 from imdbattn.settings.command_settings import FaithfulnessSettings
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
@@ -28,7 +28,7 @@ FEWEST_REVIEWS = 10  # reviews of a claim
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
 
-class RungFacts(TypedDict):
+class VariantFacts(TypedDict):
     """by_share: the mean comprehensiveness of each score, for each share of the words."""
 
     label: str
@@ -41,7 +41,7 @@ class RungFacts(TypedDict):
 class MeasuredNumber(TypedDict):
     """about: a score, or a text of a pair. few: whether the reviews are too few for a claim."""
 
-    rung: str
+    variant: str
     measure: str
     about: str
     mean: float
@@ -64,13 +64,13 @@ class Summary(ScoredItems):
     method: dict[str, Any]
     environments: list[dict[str, object]]
     folders: list[str]
-    rungs: list[RungFacts]
+    variants: list[VariantFacts]
     numbers: list[MeasuredNumber]
     claims: list[Claim]
     skipped: list[Skipped]
 
 
-class Rung:
+class MeasuredVariant:
     """Runs that differ in their seed only, and their tables."""
 
     def __init__(self, variant: Variant, tables: Sequence[Tables]):
@@ -127,8 +127,8 @@ class Rung:
         with np.errstate(invalid="ignore"):
             return {name: (aopc_NS - low_NS) / (high_NS - low_NS) for name, aopc_NS in aopc.items()}
 
-    def facts(self) -> RungFacts:
-        """Returns the label, the runs and the accuracy of the rung, and the numbers of a figure."""
+    def facts(self) -> VariantFacts:
+        """Returns the label, the runs and the accuracy, and the numbers of a figure."""
         by_share = {}
         for score in self.scores:
             seeds = [tables[score]["comprehensiveness"].to_pylist() for tables in self.tables]
@@ -158,16 +158,16 @@ def summarize(
     """
     tables = {run.folder: of_run for run, of_run in measured}
     runs = [run for run, _ in measured]
-    rungs = []
-    for variant in variants(runs):
-        rungs.append(Rung(variant, [tables[run.folder] for run in variant.runs]))
+    variants = []
+    for variant in group_variants(runs):
+        variants.append(MeasuredVariant(variant, [tables[run.folder] for run in variant.runs]))
     numbers: list[MeasuredNumber] = []
     differences: list[MeasuredNumber] = []
-    for rung in rungs:
-        quantities = list(rung.quantities())
+    for one in variants:
+        quantities = list(one.quantities())
         random = {measure: value_NS for measure, about, value_NS in quantities if about == RANDOM}
         for measure, about, value_NS in quantities:
-            estimate = partial(estimated, rung.variant.label, measure, about)
+            estimate = partial(estimated, one.variant.label, measure, about)
             numbers += estimate(value_NS)
             if measure in BETTER and about != RANDOM:
                 gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
@@ -181,18 +181,18 @@ def summarize(
         "split": options.split,
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
-        "reviews": len(rungs[0].column(RANDOM, "right")),
+        "count": len(variants[0].column(RANDOM, "right")),
         "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **options.model_dump(include=kept)},
         "environments": environments(runs),
         "folders": paths_of(runs),
-        "rungs": [rung.facts() for rung in rungs],
+        "variants": [one.facts() for one in variants],
         "numbers": numbers,
         "claims": claims,
         "skipped": skipped,
     }
 
 
-def estimated(rung: str, measure: str, about: str, value_NS: np.ndarray) -> list[MeasuredNumber]:
+def estimated(label: str, measure: str, about: str, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
     Reviews for which the value is undefined are omitted; the list is empty if it is so for all.
@@ -201,12 +201,12 @@ def estimated(rung: str, measure: str, about: str, value_NS: np.ndarray) -> list
     reviews = len(defined_NS)
     if not reviews:
         return []
-    estimate = share_of(defined_NS) if measure in SHARES else mean_of(defined_NS)
+    estimate = estimate_share(defined_NS) if measure in SHARES else estimate_mean(defined_NS)
     interval = estimate.interval
     if interval is not None:
         interval = (max(interval[0], -1.0), min(interval[1], 1.0))
     number: MeasuredNumber = {
-        "rung": rung,
+        "variant": label,
         "measure": measure,
         "about": about,
         "mean": estimate.mean,
