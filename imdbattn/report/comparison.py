@@ -1,6 +1,6 @@
 """Compares finished runs: run folders -> values for each test set, which comparison_page displays.
 
-Accuracies and differences are fractions; "reviews" is the number of reviews or other items.
+Accuracies and differences are fractions; "count" is the number of reviews or other items.
 Suffixes of arrays: N items, T different texts, V variants, S seeds, C classes.
 """
 
@@ -134,7 +134,7 @@ class ScoredVariant:
         seeds: the predictions of each seed.
         right_NS: 1 where a seed is right, else 0.
         value_TS: the values whose means are compared: for accuracy `right_NS` by text, else the
-            pseudo-values of the metric, which are of groups of texts.
+            pseudo-values of the metric for groups of texts.
     """
 
     variant: Variant
@@ -242,7 +242,7 @@ def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> LargestClass | 
 
 
 def shared_settings(runs: Sequence[FinishedRun]) -> dict[str, object]:
-    """Returns those of SHARED_SETTINGS that all runs have in common, such as {"max_epochs": 8}."""
+    """Returns the settings in SHARED_SETTINGS that are equal in all runs, as {"max_epochs": 8}."""
     shared: dict[str, object] = {}
     for group, name in SHARED_SETTINGS:
         first, *others = (run.settings.get(group, {}).get(name) for run in runs)
@@ -304,7 +304,7 @@ def over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
 
 
 def paths_of(runs: Sequence[FinishedRun]) -> list[str]:
-    """Returns the folders of the runs, for display; of a cross-validation those of its folds."""
+    """Returns the folders of the runs, for display; for a cross-validation, each fold's folder."""
     return [fold.path for run in runs for fold in run.folds or [run]]
 
 

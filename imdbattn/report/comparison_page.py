@@ -169,7 +169,7 @@ def disagreements_text(comparison: ComparedSet) -> str:
     label = "true label" if comparison["labels"] else "reference"
     return (
         f"The lowest and the highest probability that variants give the {label}, mean over seeds;"
-        " comparison.json has those of all variants and the whole texts."
+        " comparison.json has the probabilities of all variants and the whole texts."
     )
 
 
@@ -209,7 +209,7 @@ def variant_table(comparison: ComparedSet) -> Table:
 
 
 def interval_head(comparison: ComparedSet) -> str:
-    """Returns the head of the column of intervals: their level, and what they are of."""
+    """Returns the head of the column of intervals, with their level, metric and split."""
     metric = comparison["metric"]
     head = f"{LEVEL_NAME} interval"
     if metric != "accuracy":
@@ -351,8 +351,8 @@ def verdicts(comparison: ComparedSet) -> str:
 def sentence(pair: VariantPair) -> str:
     """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
-    The interval, p and the verdict are of one model. p is corrected for the number of comparisons,
-    which is said where it is above 0.05 for that reason, beside an interval without 0.
+    The interval, p and the verdict come from one model of the uncertainty. p is corrected for the
+    number of comparisons. The sentence says so where only the correction makes p larger than 0.05.
     """
     metric = pair["metric"]
     ends = pair["interval"] or ()

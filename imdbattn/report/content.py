@@ -110,7 +110,7 @@ class ScoredItems(TypedDict):
 class ComparedSet(ScoredItems):
     """A comparison of runs that were scored on the same items.
 
-    slices: the size of each. chosen_by: the validation metrics that chose the runs' epochs.
+    slices: the number of items in each. chosen_by: the validation metrics that chose the epochs.
     remarks: sentences on what else pairs differ in, and why a variant has no pair.
     """
 

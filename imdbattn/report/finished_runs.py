@@ -68,27 +68,27 @@ class FinishedRun:
         return sorted(self.settings.get("overrides", []))
 
     @property
-    def variant(self) -> str:
-        """The digest of its settings, computed for a run of another program, as a baseline."""
+    def variant_digest(self) -> str:
+        """The `variant` that it records; computed for a run of another program, as a baseline."""
         return self.settings.get("variant") or variant_digest(self.settings)
 
     @property
-    def identity(self) -> list[object]:
-        """What runs of one variant share, whatever their seeds: `origin`, and the fingerprints of
-        the splits that are scored.
+    def variant_identity(self) -> list[object]:
+        """What is the same for runs of one variant, whatever their seeds: `origin`, and the
+        fingerprints of the splits that are scored.
         """
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
     @property
     def origin(self) -> list[object]:
-        """What runs of one variant share on different folds: model, settings, number of epochs,
-        vectors, training texts, first weights, tokenizer, and the owner.
+        """What is the same for runs of one variant on different folds: model, settings, number of
+        epochs, vectors, training texts, first weights, tokenizer, and the owner.
         """
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
         return [
             self.model,
-            self.variant,
+            self.variant_digest,
             (self.settings.get("trainer") or {}).get("max_epochs"),
             facts.get("vectors"),
             None if is_fold else facts.get("train_fingerprint"),
@@ -181,9 +181,9 @@ def find_runs(
 ) -> tuple[list[FinishedRun], list[Skipped]]:
     """Finds the finished runs in `folders` at any depth, each once, and the folders to skip.
 
-    Of runs with the same settings, seed and data the newest is used; by_folder: within each of the
-    `folders`, or of a single one within each folder in it. Raises UserError if a folder is missing,
-    or if there is no finished run.
+    If runs have the same settings, seed and data, the newest is used. by_folder: runs in different
+    folders of `folders` do not replace each other; if there is only one, the folders in it take its
+    place. Raises UserError if a folder is missing, or if there is no finished run.
     """
     newest: dict[str, FinishedRun] = {}
     skipped: list[Skipped] = []
@@ -200,7 +200,7 @@ def find_runs(
     for folder, owner in owners.items():
         try:
             run = replace(read_run(folder), owner=owner)
-            identity = json.dumps([run.identity, run.metrics["seed"]], sort_keys=True)
+            identity = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
             continue
@@ -276,8 +276,8 @@ def join_folds(
 ) -> tuple[list[FinishedRun], list[Skipped]]:
     """Replaces the runs of all folds of a cross-validation by one run.
 
-    Returns the runs and the skipped folders: also those of a cross-validation without the test
-    predictions of all folds.
+    Returns the runs and the skipped folders. If a fold has no test predictions, the
+    cross-validation is skipped.
     """
     skipped = list(skipped)
     joined = [run for run in runs if not run.metrics.get("cross_validation")]

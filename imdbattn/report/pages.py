@@ -105,8 +105,8 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
 def write_report(report: Report, out: Path) -> Path:
     """Writes the report into `out`: HTML, Markdown, JSON, and figures. Returns the HTML page.
 
-    Everything is rendered before anything is written, and every file is atomic. The numbers of an
-    earlier report are removed by an index, which has none.
+    Everything is rendered before anything is written, and every file is atomic. An index,
+    which has no numbers, removes the JSON and LaTeX files of an earlier report.
     """
     pictures = [picture for section in report.sections for picture in section.pictures]
     drawn = {}

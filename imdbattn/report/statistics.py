@@ -1,13 +1,13 @@
 """Intervals over seeds and reviews, paired tests, calibration and slices.
 
 Intervals come from one model, a two-way layout of reviews x seeds. The variance of a mean is the
-sum of two parts: that over reviews, of the means over seeds, and that over seeds, of the means over
-reviews. Each part contains the noise of single predictions once more, as in the quasi-F test of
-Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum is never too small. The
-variance component of the seeds is never below zero (Searle, Casella & McCulloch 1992, "Variance
-Components"): seeds that agree by chance do not make an interval narrower than their noise alone
-would. Degrees of freedom are those of Satterthwaite 1946. benchmarks/coverage.py simulates how
-often these intervals contain the truth.
+sum of two parts. The first is the variance over reviews of means over seeds. The second is the
+variance over seeds of means over reviews. Each part contains the noise of single predictions once
+more, as in the quasi-F test of Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum
+is never too small. The variance component of the seeds is never below zero (Searle, Casella &
+McCulloch 1992, "Variance Components"): seeds that agree by chance do not make an interval narrower
+than their noise alone would. Degrees of freedom follow Satterthwaite 1946. benchmarks/coverage.py
+simulates how often these intervals contain the truth.
 
 Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews, T different texts.
 """
@@ -105,12 +105,12 @@ def estimate_mean(value_NS: np.ndarray) -> Estimate:
 def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
     """Estimates a share, such as an accuracy: the mean of values from 0 to 1.
 
-    The interval is that of Clopper & Pearson 1934 for the effective number of reviews, share x (1 -
-    share) / variance, corrected for the degrees of freedom (Korn & Graubard 1998, "Confidence
-    intervals for proportions with small expected number of positive counts estimated from survey
-    data"). It has a width at 0 % and at 100 %, too. As there, the effective number is at most
-    `reviews`, by default N: however many seeds there are, the interval is not narrower than that of
-    one seed. The p-value has no use here, and is 1.
+    The interval is by Clopper & Pearson 1934, for the effective number of reviews. This number is
+    share x (1 - share) / variance, corrected for the degrees of freedom (Korn & Graubard 1998,
+    "Confidence intervals for proportions with small expected number of positive counts estimated
+    from survey data"). The interval has a width at 0 % and at 100 %, too. As in that paper, the
+    effective number is at most `reviews`, by default N: more seeds never make the interval narrower
+    than one seed does. The p-value has no use here, and is 1.
     """
     from scipy import stats
 
@@ -135,10 +135,10 @@ def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = 
 
     The numbers of seeds may differ.
 
-    bounded: the values are from 0 to 1. Then interval and p-value are those of the reviews with two
-    more, one gained and one lost (Bonett & Price 2012, "Adjusted Wald confidence interval for a
-    difference of binomial proportions based on paired data"), so that the interval has a width even
-    if no review was gained or lost.
+    bounded: the values are from 0 to 1. Then two reviews are added for the interval and the
+    p-value, one gained and one lost (Bonett & Price 2012, "Adjusted Wald confidence interval for a
+    difference of binomial proportions based on paired data"). The interval then has a width even if
+    no review was gained or lost.
     """
     gain_N = new_NS.mean(1) - old_NS.mean(1)
     with_two = np.append(gain_N, (1.0, -1.0)) if bounded else gain_N
@@ -152,11 +152,11 @@ def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = 
 
 
 def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
-    """Returns (T, S): a value of each text, of which intervals are computed as of reviews.
+    """Returns (T, S): one value per text; intervals treat texts as they otherwise treat reviews.
 
     A model predicts the same for equal texts, so that their reviews are not independent draws. The
     value of a text is the mean over all reviews, plus T / N times the deviations of its own
-    reviews: the mean stays, and its variance is that of a sample of clusters of different sizes
+    reviews. The mean stays. Its variance is computed as for a sample of clusters of different sizes
     (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts nothing changes.
 
     text_N: the number of the text of each review, from 0, as by pandas.factorize.
@@ -173,11 +173,12 @@ def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
 def pseudo_values(
     metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray], text_N: np.ndarray
 ) -> np.ndarray:
-    """Returns (G, S): a metric as means over groups of reviews, of which intervals are computed.
+    """Returns (G, S): one value of a metric per group of reviews, from which intervals are
+    computed.
 
-    They are the jackknife's pseudo-values (Tukey 1958) when one of GROUPS groups of reviews is
-    omitted at a time, moved to the mean that the metric has on all reviews; of a metric that is a
-    mean over reviews they are the means of the groups. The groups take every G-th text.
+    The values are the jackknife's pseudo-values (Tukey 1958): GROUPS groups of reviews are omitted,
+    one at a time. They are shifted so that their mean is the metric on all reviews. For a metric
+    that is a mean over reviews, the value of a group is its own mean. A group has every G-th text.
     probabilities: (N, C) of each seed. text_N: see `by_text`. Raises ValueError if the metric is
     not a finite number.
     """
@@ -210,10 +211,10 @@ def mcnemar(gain_N: np.ndarray) -> float:
     """Returns the two-sided p-value of McNemar's test with reviews as clusters of their pairs of
     seeds (Durkalski et al. 2003).
 
-    gain_N: share of one variant's seeds that classify a review correctly, minus that of the other.
-    For few discordant reviews the p-value is exact: that of random signs of the gains. With one
-    seed each this is McNemar's original test without continuity correction or, for few discordant
-    reviews, the exact (binomial) one.
+    gain_N: share of one variant's seeds that classify a review correctly, minus the other
+    variant's share. For few discordant reviews the p-value is exact: each gain has a random sign.
+    With one seed each this is McNemar's original test without continuity correction, or, for few
+    discordant reviews, the exact (binomial) test.
     """
     from scipy import stats
 

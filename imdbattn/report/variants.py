@@ -34,7 +34,7 @@ COMPARED_FACTS = {
 class Variant:
     """Runs that differ only in seed, hardware, logging and paths.
 
-    overrides: those of all its runs that other variants do not have.
+    overrides: the overrides that all its runs have and that not every run of the comparison has.
     """
 
     model: str
@@ -58,48 +58,48 @@ class Variant:
             in_short(whole),
             whole,
             in_short([*whole, *(source for source in sources(run) if source not in common)]),
-            [*whole, f"#{hexdigest({'': run.identity})}"],
+            [*whole, f"#{hexdigest({'': run.variant_identity})}"],
         ]
 
 
 def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware; sorts variants of a model by their overrides,
-    those with the fewest first: the others are compared with the first one.
+    """Groups the runs by all but seed and hardware. Variants of one model are sorted by their
+    overrides, the fewest first; the others are compared with the first one.
 
     A label is the model's name and the overrides that not all runs have: `residual layers=6`,
     `residual_pe score=Dot`. Where that is the same, whole names and the experiment are given, then
     the names of the files of data, vectors and first weights, at last a digest of all.
     """
     common = shared_overrides(runs)
-    ladder = []
-    for group in grouped(runs, lambda run: run.identity):
+    variants = []
+    for group in grouped(runs, lambda run: run.variant_identity):
         overrides = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
-        ladder.append(Variant(group[0].model, overrides, by_seed))
-    order = models_in_order(ladder)
+        variants.append(Variant(group[0].model, overrides, by_seed))
+    order = models_in_order(variants)
 
     def place(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
         overrides = variant.overrides
         return order.index(variant.model), len(overrides), list(map(sort_key, overrides))
 
-    ladder.sort(key=place)
+    variants.sort(key=place)
     common_sources = set.intersection(*(set(sources(run)) for run in runs))
-    for endings in zip(*(variant.endings(common_sources) for variant in ladder), strict=True):
-        times = Counter(variant.label for variant in ladder)
-        for variant, ending in zip(ladder, endings, strict=True):
+    for endings in zip(*(variant.endings(common_sources) for variant in variants), strict=True):
+        times = Counter(variant.label for variant in variants)
+        for variant, ending in zip(variants, endings, strict=True):
             if not variant.label or times[variant.label] > 1:
                 owner = variant.runs[0].owner  # "" unless folders are compared
                 variant.label = " ".join(
                     [*([f"{owner}:"] if owner else []), variant.model, *ending]
                 )
-    return ladder
+    return variants
 
 
-def models_in_order(ladder: Sequence[Variant]) -> list[str]:
-    """Returns the models, each after those that it extends, then by the number of parameters."""
-    extended = {variant.model: variant.extends for variant in ladder}
+def models_in_order(variants: Sequence[Variant]) -> list[str]:
+    """Returns the models, each after the models it extends, then by the number of parameters."""
+    extended = {variant.model: variant.extends for variant in variants}
     parameters: dict[str, float] = {}
-    for variant in ladder:
+    for variant in variants:
         count = variant.runs[0].metrics.get("parameters") or math.inf
         parameters[variant.model] = min(count, parameters.get(variant.model, math.inf))
 
@@ -169,7 +169,7 @@ def sources(run: FinishedRun) -> list[str]:
 
 
 def neighbors(
-    ladder: Sequence[Variant], against: str | None
+    variants: Sequence[Variant], against: str | None
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Returns the pairs to compare, as indices (from, to) of variants, and sentences on what else
     they differ in, or why a variant is compared with none.
@@ -177,27 +177,28 @@ def neighbors(
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
     is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
     before it, unless `extends` is null. Of several variants of that rung, the one that differs
-    least is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS); a
-    sentence names those that the command line changed. Further variants of a rung are compared with
-    its first variant, and with the variant of the rung they extend that has equal overrides.
+    least is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS). If
+    the command line changed some of these, a sentence names them. Further variants of a rung are
+    compared with its first variant, and with the variant of the rung they extend that has equal
+    overrides.
 
-    against: all others are compared with this variant instead, if it is in the ladder.
+    against: all others are compared with this variant instead, if it is among them.
     """
-    if against is not None and (chosen := find_variant(ladder, against)) is not None:
-        return [(chosen, to) for to in range(len(ladder)) if to != chosen], []
-    models = [variant.model for variant in ladder]
+    if against is not None and (chosen := find_variant(variants, against)) is not None:
+        return [(chosen, to) for to in range(len(variants)) if to != chosen], []
+    models = [variant.model for variant in variants]
     pairs = []
     remarks = []
-    for index, new in enumerate(ladder):
+    for index, new in enumerate(variants):
         first = models.index(new.model)
         extended = new.extends
         if first == index and index > 0 and extended not in (None, *models):
             extended = models[index - 1]
         by_index = {
-            i: differences(new, old) for i, old in enumerate(ladder) if old.model == extended
+            i: differences(new, old) for i, old in enumerate(variants) if old.model == extended
         }
         if first < index:
-            equal = [i for i in by_index if ladder[i].overrides == new.overrides]
+            equal = [i for i in by_index if variants[i].overrides == new.overrides]
             same_data = [i for i in equal if not by_index[i].others]
             pairs += [(i, index) for i in (*same_data[:1], first)]
         elif by_index:
@@ -205,7 +206,7 @@ def neighbors(
             counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_index.items()}
             nearest = min(counts, key=counts.__getitem__)
             of_rungs, others = by_index[nearest]
-            old = ladder[nearest].label
+            old = variants[nearest].label
             if others:
                 remarks.append(
                     f"{new.label} is not compared with {old}, which also differs in"
@@ -218,14 +219,14 @@ def neighbors(
     return pairs, remarks
 
 
-def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
-    """Returns the index of the variant with this label, or else of the only one of this model;
-    None if there is neither. Raises UserError if the model has several variants.
+def find_variant(variants: Sequence[Variant], name: str) -> int | None:
+    """Returns the index of the variant with this label, or else of the only variant of the model
+    with this name; None if there is neither. Raises UserError if the model has several variants.
     """
-    labels = [variant.label for variant in ladder]
+    labels = [variant.label for variant in variants]
     if name in labels:
         return labels.index(name)
-    of_model = [index for index, variant in enumerate(ladder) if variant.model == name]
+    of_model = [index for index, variant in enumerate(variants) if variant.model == name]
     if len(of_model) > 1:
         listed = ", ".join(f'"{labels[index]}"' for index in of_model)
         raise UserError(f"against={name} has several variants; choose one of {listed}")
@@ -233,8 +234,10 @@ def find_variant(ladder: Sequence[Variant], name: str) -> int | None:
 
 
 class Differences(NamedTuple):
-    """In what two variants differ: settings that rungs set themselves and that the command line of
-    one of them has, and all others, such as `data.tokenizer (ptb, not basic_english)`.
+    """In what two variants differ, such as `data.tokenizer (ptb, not basic_english)`.
+
+    of_rungs: settings that rungs set themselves and that the command line of one variant has.
+    others: all other settings.
     """
 
     of_rungs: list[str]
