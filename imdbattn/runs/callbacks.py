@@ -139,18 +139,19 @@ class LossMonitor(L.Callback):
     """
 
     def __init__(self, rows_N: np.ndarray):
-        self.rows_N, self.lr = rows_N, 0.0
+        self.rows_N, self.lr, self.number = rows_N, 0.0, 0
         self.unchecked: list[Step] = []
         self.last: Step | None = None
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
         groups = trainer.optimizers[0].param_groups  # empty if `configure_optimizers` returns None
         self.lr = groups[0]["lr"] if groups else 0.0
+        self.number = trainer.global_step + 1  # several batches may belong to one step
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
         loss = outputs.get("loss")  # missing if `training_step` returns None
         if loss is not None:
-            only = Step(batch, loss, trainer.global_step, trainer.current_epoch, self.lr)
+            only = Step(batch, loss, self.number, trainer.current_epoch, self.lr)
             self.unchecked += outputs.get("recorded_steps", [only])
             self.last = self.unchecked[-1]
         every = trainer.log_every_n_steps * trainer.accumulate_grad_batches  # in batches

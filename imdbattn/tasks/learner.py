@@ -55,11 +55,11 @@ class SplitScores(ABC):
 
 
 class Step(NamedTuple):
-    """A training step that has been made. LossMonitor checks its loss later."""
+    """A training step, or one of its batches. LossMonitor checks its loss later."""
 
     batch: Any
     loss: Tensor  # detached
-    number: int  # number of steps made, including this one
+    number: int  # of the step, counted from 1
     epoch: int  # counted from 0
     lr: float  # learning rate of the first parameter group
 

@@ -293,33 +293,35 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
 # --- losses that are no numbers -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("batches", [1, 2])  # of a step
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_step_learning_rate_and_rows(
-    whole, monkeypatch, tmp_path
+    whole, monkeypatch, tmp_path, batches
 ):
     cfg, _ = whole()
     lines = Path(cfg.data.path).read_text().splitlines()
     # its text stands in test, too, so it is dropped: the rows are not the places in the split
     lines[1] = lines[-2]
     (tmp_path / "double.csv").write_text("\n".join(lines))
-    cfg = changed(cfg, {"data.path": str(tmp_path / "double.csv")})
+    changes = {"trainer.accumulate_grad_batches": batches}
+    cfg = changed(cfg, changes | {"data.path": str(tmp_path / "double.csv")})
     step, seen = ReviewClassifier.training_step, []
 
     def training_step(self, batch, batch_idx):
         loss = step(self, batch, batch_idx)
-        if self.trainer.global_step == 30:
+        if self.trainer.global_step == 30 // batches:
             train = self.trainer.datamodule.corpus.splits["train"]
             seen.append(sorted(train.rows[batch.items_B.numpy()]))
             return loss * float("nan")
         return loss
 
     monkeypatch.setattr(ReviewClassifier, "training_step", training_step)
-    message = r"the loss is nan in step 31 \(epoch 3, learning rate 0\.000"
+    message = rf"the loss is nan in step {30 // batches + 1} \(epoch 3, learning rate 0\.000"
     with pytest.raises(UserError, match=message) as error:
         fit(cfg, tmp_path / "run")
     assert f"in rows {', '.join(map(str, seen[0][:10]))}" in str(error.value)
     assert "optim.lr" in str(error.value)
     content = saved(tmp_path / "run")
-    assert content["global_step"] == 2 * STEPS
+    assert content["global_step"] == 2 * STEPS // batches
     assert all(weight.isfinite().all() for weight in content["state_dict"].values())
     assert not (tmp_path / "run" / "metrics.json").exists()
 
