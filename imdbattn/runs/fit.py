@@ -228,6 +228,9 @@ def early_end(trainer: L.Trainer) -> NestedDict:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
             reason = "trainer.max_time is over"
+        if isinstance(callback, EarlyStopping) and (stopped := callback.stopped_epoch):
+            # It may have been decided before trainer.min_epochs
+            reason = f"early stopping by {callback.monitor}, decided in epoch {stopped + 1}"
         if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
             s = "s" * (callback.patience != 1)
             reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"

@@ -171,18 +171,33 @@ def test_a_run_that_patience_has_ended_is_not_trained_on_when_it_is_resumed(
     assert (metrics["epochs"], metrics["steps"]) == (2, ended["steps"])
 
 
+OWN = """
+from lightning.pytorch.callbacks import EarlyStopping
+
+class Stops(EarlyStopping):
+    def __init__(self):
+        super().__init__("val/own", mode="max", patience=1)
+
+    def on_validation_epoch_end(self, trainer, module):
+        module.log("val/own", [1.0, 0.0, 2.0][trainer.current_epoch])
+"""
 EARLY_ENDS = {
     "within an epoch": (
         ["patience=2", "trainer.val_check_interval=5"],
         (0.75, "val/accuracy did not improve in 2 validations"),
     ),
     "steps": (["trainer.max_steps=30"], (1.5, "trainer.max_steps=30 is reached")),
+    "before min_epochs, whose last one improves": (
+        ["trainer.min_epochs=3", "+trainer.callbacks={_target_: own.Stops}"],
+        (3, "early stopping by val/own, decided in epoch 2"),
+    ),
     "the last epoch": (["trainer.max_epochs=1"], None),
 }
 
 
 @pytest.mark.parametrize("case", EARLY_ENDS)
-def test_a_run_says_why_it_ended_early(settings, small, tmp_path, case):
+def test_a_run_says_why_it_ended_early(settings, small, tmp_path, own_module, case):
+    own_module("own", OWN)
     words, expected = EARLY_ENDS[case]
     small = [*small, "model=mean", "optim.lr=0.0", "trainer.max_epochs=6", *words]
     metrics = fit(settings(*small), tmp_path / "run")
