@@ -325,13 +325,14 @@ class TrainingSettings(Group):
 
     @property
     def is_debug(self) -> bool:
-        """Whether the numbers of a run are not results, as with debug=fast."""
+        """Whether the numbers of a run are not results, as with debug=fast, or because only a part
+        of a split is scored.
+        """
         given = self.trainer.given()
-        return any(given.get(name) for name in DEBUG)
-
-
-# Arguments with which the Trainer scores only a part of the data, or trains on the same few batches
-DEBUG = ("fast_dev_run", "overfit_batches", "limit_val_batches", "limit_test_batches")
+        limits = (self.trainer.limit_val_batches, self.trainer.limit_test_batches)
+        # 1.0 is the share of all batches, 1 a number of batches
+        is_part = any(limit is not None and str(limit) != "1.0" for limit in limits)
+        return bool(is_part or given.get("fast_dev_run") or given.get("overfit_batches"))
 
 
 def resolved_data(

@@ -165,6 +165,8 @@ def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path, 
     assert split == "val" or metrics["test_count"] < 20
     assert (tmp_path / "debug.json").exists()
     assert not (tmp_path / "metrics.json").exists()
+    whole = f"trainer.limit_{split}_batches=1.0"  # a share
+    assert not settings(*small, whole).is_debug
 
 
 @pytest.mark.parametrize(
