@@ -295,10 +295,7 @@ def write_results(
 def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
     """Scores a split with the module's weights."""
     data.scored_split = split
-    # `Tracker.publish` logs the scores, which are not part of the learning curve.
-    loggers, trainer.loggers = trainer.loggers, []
     trainer.test(module, data, verbose=False)
-    trainer.loggers = loggers
     return module.scores
 
 

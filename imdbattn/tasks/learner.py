@@ -261,7 +261,9 @@ class Learner(L.LightningModule):
     def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
         values = {f"{name}/{key}": value for key, value in self.scores.values.items()}
-        self.log_dict(values, prog_bar=name == "val", rank_zero_only=False, sync_dist=False)
+        # `Tracker.publish` logs those of a test, which are not part of the learning curve.
+        is_val = name == "val"
+        self.log_dict(values, is_val, logger=is_val, rank_zero_only=False, sync_dist=False)
 
     def on_validation_epoch_end(self) -> None:
         self.finish_evaluation("val")
