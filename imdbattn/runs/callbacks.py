@@ -225,7 +225,8 @@ class AttentionEntropy(L.Callback):
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
-        self.log_shares(measured.query_shares, trainer.current_epoch, trainer.global_step)
+        step = trainer.global_step - 1  # Lightning logs the scores with this number
+        self.log_shares(measured.query_shares, trainer.current_epoch, step)
 
 
 def fixed_batches(data: BatchData, count: int) -> list[object]:

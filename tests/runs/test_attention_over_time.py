@@ -13,7 +13,7 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from tests.nets import batch, learner, net
 from tests.resuming import saved
-from tests.wandb_files import read_back
+from tests.wandb_files import read_back, records
 
 
 def train(settings, small, folder, *overrides):
@@ -108,3 +108,10 @@ def test_histograms_are_in_wandb(settings, small, tmp_path):
     assert histogram["_type"] == "histogram"
     words_read = Run(tmp_path).table("validation_predictions.parquet")["length"].sum()
     assert sum(histogram["values"]) == words_read, "each word of the 24 reviews is a query"
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    steps = set()
+    for record in records(file):
+        row = {(*item.nested_key, item.key)[0]: item.value_json for item in record.history.item}
+        if row.keys() & {name, "attention_share/layer1_head1"}:
+            steps.add(row["trainer/global_step"])
+    assert len(steps) == 1, "histograms and means have the same step"
