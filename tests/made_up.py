@@ -114,18 +114,18 @@ def made_up_faithfulness(names=("base", "residual")):
     """Invented results."""
     numbers, claims = [], []
     for name in names:
-        for score, mean in MEANS.items():
+        for attribution, mean in MEANS.items():
             numbers += [
-                row(name, measure, score, mean)
+                row(name, measure, attribution, mean)
                 for measure in ("normalized", "comprehensiveness", "randomized")
             ]
-            claims += [claim(name, "comprehensiveness", score, mean - MEANS["random"])] * (
-                score != "random"
+            claims += [claim(name, "comprehensiveness", attribution, mean - MEANS["random"])] * (
+                attribution != "random"
             )
         numbers.append(row(name, "pairs", "both", -0.02))
     accuracy = {"mean": 0.86, "sd": 0.01, "values": [0.86]}
     variant = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
-    variant |= {"by_share": {score: [0.1] * 5 for score in MEANS}}
+    variant |= {"by_share": {attribution: [0.1] * 5 for attribution in MEANS}}
     method = {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
     found = {"split": "test", "test_set": "packaged: every fifth block", "count": 500}
     found |= {"fingerprint": "fc45bb824bf15091", "environments": [ENVIRONMENT]}

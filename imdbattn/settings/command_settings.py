@@ -169,7 +169,8 @@ class FaithfulnessSettings(RunsSettings):
     split: Literal["test", "validation"]
     seed: Seed
     reviews: Count
-    scores: list[Text | ClassSettings]  # names, which faithfulness/experiment checks, and functions
+    # names, which tools/faithfulness/experiment checks, and functions
+    attributions: list[Text | ClassSettings]
     shares: Annotated[list[InnerShare], Field(min_length=1)]
     costly_reviews: Count
     search: AopcSettings

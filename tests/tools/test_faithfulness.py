@@ -1,4 +1,4 @@
-"""imdbattn.faithfulness: scores of words, erasure and known rationales have the right values."""
+"""imdbattn.faithfulness: attributions, erasure and known rationales have the right values."""
 
 from collections import Counter
 from functools import partial
@@ -17,7 +17,15 @@ import imdbattn
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
-from imdbattn.tools.faithfulness import scores
+from imdbattn.tools.faithfulness import attributions
+from imdbattn.tools.faithfulness.attributions import (
+    ATTRIBUTIONS,
+    RAW,
+    WITH_VALUES,
+    applicable,
+    change_from_zero,
+    predicted_labels,
+)
 from imdbattn.tools.faithfulness.edited_pairs import read_edited_pairs
 from imdbattn.tools.faithfulness.erasure import (
     average_precision,
@@ -33,14 +41,6 @@ from imdbattn.tools.faithfulness.erasure import (
     words_of,
 )
 from imdbattn.tools.faithfulness.experiment import randomized
-from imdbattn.tools.faithfulness.scores import (
-    RAW,
-    WITH_VALUES,
-    WORD_SCORES,
-    applicable,
-    change_from_zero,
-    predicted_labels,
-)
 from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
 from tests import nets
 from tests.marks import slow
@@ -49,9 +49,9 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 REVIEWS = [[5, 6, 7, 8, 9], [3, 4], [], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 
 
-def score(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
+def attribute(name: str, net: torch.nn.Module, batch) -> torch.Tensor:
     with torch.no_grad():
-        return WORD_SCORES[name][1](net, batch, predicted_labels(net, batch))
+        return ATTRIBUTIONS[name][1](net, batch, predicted_labels(net, batch))
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.8]), st.integers(0, 2))
@@ -71,31 +71,33 @@ def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
 @pytest.mark.parametrize(
     "rung", [slow("learned_query"), slow("base"), "residual_pe", "residual_cls", slow("log_counts")]
 )
-def test_scores_do_not_depend_on_other_reviews_or_padding(settings, rung):
+def test_attributions_do_not_depend_on_other_reviews_or_padding(settings, rung):
     net = nets.net(settings, rung)
     together = nets.batch(net, REVIEWS, padding=2)
     for name in applicable(net):
-        scores_BT = score(name, net, together)
-        assert (scores_BT[~words_of(together)] == 0).all()
-        lost = erase(net, together, ranks(scores_BT, together), SHARES)
+        attributions_BT = attribute(name, net, together)
+        assert (attributions_BT[~words_of(together)] == 0).all()
+        lost = erase(net, together, ranks(attributions_BT, together), SHARES)
         assert all(lost_BS[REVIEWS.index([])].abs().max() < 1e-6 for lost_BS in lost)
         for number, review in enumerate(REVIEWS):
             if name != "random":
-                alone_T = score(name, net, nets.batch(net, [review]))[0, : len(review)]
+                alone_T = attribute(name, net, nets.batch(net, [review]))[0, : len(review)]
                 # outputs that hardly move have distances with large relative rounding errors
                 atol = 2e-4 if name.startswith("value_zeroing") else 1e-5
-                found_T = scores_BT[number, : len(review)]
+                found_T = attributions_BT[number, : len(review)]
                 torch.testing.assert_close(found_T, alone_T, rtol=1e-4, atol=atol)
 
 
-def test_attention_scores_equal_those_of_explain(settings, trained):
+def test_attention_rollout_equals_the_shares_of_explain(settings, trained):
     for rung in ("learned_query", "residual_cls"):
         model = imdbattn.load(trained(rung)[0])
         text = "a good film of a dull story"
         predictor = model.predictor
         batch = predictor.batch_maker([text]).of_items(np.arange(1))
         shares = [share for *_, share in predictor.explain(text).words]
-        assert score("rollout", predictor.net, batch)[0].tolist() == pytest.approx(shares, abs=1e-6)
+        assert attribute("rollout", predictor.net, batch)[0].tolist() == pytest.approx(
+            shares, abs=1e-6
+        )
 
 
 def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
@@ -103,10 +105,10 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
         rung: set(applicable(nets.net(settings, rung)))
         for rung in ("mean", "learned_query", "residual")
     }
-    assert names["residual"] == set(WORD_SCORES)
+    assert names["residual"] == set(ATTRIBUTIONS)
     of_layers = {"last_layer", "all_layers", "norms", "value_zeroing"}
-    assert names["learned_query"] == set(WORD_SCORES) - of_layers
-    assert names["mean"] == set(WORD_SCORES) - {*RAW, *WITH_VALUES}
+    assert names["learned_query"] == set(ATTRIBUTIONS) - of_layers
+    assert names["mean"] == set(ATTRIBUTIONS) - {*RAW, *WITH_VALUES}
 
 
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe", slow("residual_cls")])
@@ -114,15 +116,15 @@ def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
     change_B = change_from_zero(net, batch, predicted_labels(net, batch))
-    sum_B = score("integrated_gradients", net, batch).sum(1)
+    sum_B = attribute("integrated_gradients", net, batch).sum(1)
     torch.testing.assert_close(sum_B, change_B, rtol=0.0201, atol=1e-5)
-    assert (score("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
+    assert (attribute("gradient", net, batch).sum(1) - change_B).abs().max() > 0.02
 
 
 @pytest.mark.parametrize("rung", ["residual", "residual_heads"])
 def test_norms_are_those_of_the_values_of_all_heads_after_w_o(settings, rung):
     net = nets.net(settings, rung, "model.net.layer.heads=2")
-    first = scores.observe(net, nets.batch(net, [REVIEWS[0]]))[0]
+    first = attributions.observe(net, nets.batch(net, [REVIEWS[0]]))[0]
     vectors_QKHV = torch.einsum("hqk,hkv->qkhv", first.weights_BHQK[0], first.value_BHKV[0])
     vectors_QKD = vectors_QKHV.flatten(2)
     if rung == "residual_heads":
@@ -131,23 +133,23 @@ def test_norms_are_those_of_the_values_of_all_heads_after_w_o(settings, rung):
         own_QKD = skips * torch.eye(len(vectors_QKD))[..., None] * first.x_BKD[0]
         norms_QK = (vectors_QKD + own_QKD).norm(dim=-1)
         shares_QK = norms_QK / norms_QK.sum(1, keepdim=True)
-        torch.testing.assert_close(scores.norm_rows(first, skips=skips)[0], shares_QK)
+        torch.testing.assert_close(attributions.norm_rows(first, skips=skips)[0], shares_QK)
 
 
 def test_value_zeroing_measures_how_far_an_output_moves(settings):
     net = nets.net(settings, "residual")
     batch = nets.batch(net, [REVIEWS[0]])
-    observed = scores.observe(net, batch)[0]
+    observed = attributions.observe(net, batch)[0]
     layer, moved = net.layers[0], []
-    whole_D = layer(observed.x_BKD, observed.mask)[0, 2]
+    whole_D = layer(observed.x_BKD, observed.words)[0, 2]
     for word in range(5):
         with layer.f.value.register_forward_hook(
             lambda *a, word=word: a[2].index_fill(1, torch.tensor(word), 0)
         ):
-            changed_D = layer(observed.x_BKD, observed.mask)[0, 2]
+            changed_D = layer(observed.x_BKD, observed.words)[0, 2]
         moved.append(1 - F.cosine_similarity(changed_D, whole_D, dim=0))
     moved_K = torch.stack(moved)
-    found_K = scores.zeroed_rows(observed)[0, 2]
+    found_K = attributions.zeroed_rows(observed)[0, 2]
     torch.testing.assert_close(found_K, moved_K / moved_K.sum(), rtol=1e-3, atol=1e-5)
 
 
@@ -170,13 +172,15 @@ def test_weights_are_randomized_from_the_output_downwards(settings):
 def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
     net = nets.net(settings, rung)
     batch = nets.batch(net, REVIEWS[:2])
-    scores_BT, label_B = score("leave_one_out", net, batch), predicted_labels(net, batch)
+    attributions_BT, label_B = attribute("leave_one_out", net, batch), predicted_labels(net, batch)
     for review, word in ((0, 0), (0, 3), (1, 1)):
         kept_BT = torch.ones(batch.tokens_BT.shape, dtype=torch.bool)
         kept_BT[review, word] = False
         with torch.no_grad():
             lost_B = log_odds(net(batch), label_B) - log_odds(net(keep(batch, kept_BT)), label_B)
-        assert scores_BT[review, word].item() == pytest.approx(lost_B[review].item(), abs=1e-5)
+        assert attributions_BT[review, word].item() == pytest.approx(
+            lost_B[review].item(), abs=1e-5
+        )
 
 
 def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(settings):
@@ -191,7 +195,7 @@ def test_erasure_of_a_linear_bag_by_its_gradients_is_the_best_of_all_subsets(set
             with torch.no_grad():
                 return net(nets.batch(net, [list(words)])).double().softmax(1)[0, label].item()
 
-        ranks_1T = ranks(score("gradient", net, batch), batch)
+        ranks_1T = ranks(attribute("gradient", net, batch), batch)
         found = [column.item() for column in erase(net, batch, ranks_1T, [3 / 7])]
         subsets = [probability(subset) for subset in combinations(review, 3)]
         others = [probability(subset) for subset in combinations(review, 4)]
@@ -205,7 +209,7 @@ def test_normalized_aopc_is_1_for_the_best_order_of_a_linear_bag_and_0_for_its_r
         review = np.random.default_rng(seed).permutation(np.arange(3, 60))[:8]
         batch = nets.batch(net, [review.tolist()])
         low, high = (end_B.item() for end_B in extremes(net, batch, (1 / 8,), 1).values())
-        gradients = score("gradient", net, batch)
+        gradients = attribute("gradient", net, batch)
         for sign, expected in ((1, 1), (-1, 0)):
             found = erase(net, batch, ranks(sign * gradients, batch), (1 / 8,))[0].item()
             assert (found - low) / (high - low) == pytest.approx(expected, abs=1e-5)

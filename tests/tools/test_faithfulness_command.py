@@ -102,7 +102,7 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
         "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
     )
     # fewer than pairs
-    own = ("scores=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
+    own = ("attributions=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
     command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])
     done = shell(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,8 @@ from tests.made_up import claim, made_up_faithfulness
         ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 variants"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
-            "partly: * better in 1 of 1 variants; another score is better than attention in 1",
+            "partly: * better in 1 of 1 variants; another attribution is"
+            " better than attention in 1",
         ),
         (
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
@@ -25,9 +26,9 @@ from tests.made_up import claim, made_up_faithfulness
 def test_the_answer_follows_from_the_claims(differences, answer):
     summary = made_up_faithfulness(tuple(differences))
     summary["claims"] = [
-        claim(variant, "comprehensiveness", score, value)
-        for variant, scores in differences.items()
-        for score, value in scores.items()
+        claim(variant, "comprehensiveness", attribution, value)
+        for variant, differing in differences.items()
+        for attribution, value in differing.items()
     ]
     words = answer.replace("*", "compared with random words, attention is")
     assert page.headline(summary) == f"{page.QUESTION} {words}"

@@ -1,1 +1,1 @@
-"""Tests whether attention, and other scores of words, explain the decisions of classifiers."""
+"""Tests whether attention and other attributions explain the decisions of classifiers."""

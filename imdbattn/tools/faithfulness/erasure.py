@@ -1,4 +1,4 @@
-"""Evaluates scores of words: by the label without the words, and by words that are known to matter.
+"""Evaluates attributions: by the label without the words, and by words that are known to matter.
 
 DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2; Edin et al. 2024, "Normalized AOPC".
 
@@ -56,7 +56,7 @@ def take(batch: Batch, index_R: Tensor) -> Batch:
 
 
 def in_chunks(positions: int, *columns_R: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yields parts of the columns, of which a batch has at most BUDGET positions."""
+    """Yields parts of the columns, so that a batch has at most BUDGET positions."""
     rows = max(1, BUDGET // positions)
     return zip(*(column_R.split(rows) for column_R in columns_R), strict=True)
 
@@ -76,14 +76,14 @@ def probability(logits_BC: Tensor, label_B: Tensor) -> Tensor:
     return logits_BC.double().softmax(1).gather(1, label_B[:, None])[:, 0]
 
 
-def ranks(scores_BT: Tensor, batch: Batch) -> Tensor:
-    """Returns (B, T): the rank of each word, 0 for the largest score.
+def ranks(attributions_BT: Tensor, batch: Batch) -> Tensor:
+    """Returns (B, T): the rank of each word, 0 for the largest attribution.
 
-    Equal scores are ranked at random, padding comes last.
+    Equal attributions are ranked at random, padding comes last.
     """
-    scores_BT = scores_BT.masked_fill(~words_of(batch), -torch.inf)
-    shuffled_BT = torch.rand(scores_BT.shape).argsort(1)
-    in_shuffled_BT = scores_BT.gather(1, shuffled_BT)
+    attributions_BT = attributions_BT.masked_fill(~words_of(batch), -torch.inf)
+    shuffled_BT = torch.rand(attributions_BT.shape).argsort(1)
+    in_shuffled_BT = attributions_BT.gather(1, shuffled_BT)
     order_BT = shuffled_BT.gather(1, in_shuffled_BT.argsort(dim=1, descending=True, stable=True))
     return order_BT.argsort(1)
 
@@ -101,8 +101,9 @@ def erase(
 ) -> tuple[Tensor, Tensor]:
     """Returns comprehensiveness and sufficiency (B, S), in float64.
 
-    They are the probability of the predicted label, minus the same without `shares` of the words,
-    those of the lowest ranks, or with only these.
+    For each of `shares`, the words with the lowest ranks are chosen. Comprehensiveness is how much
+    the probability of the predicted label decreases without the chosen words, sufficiency how much
+    it decreases with the chosen words only.
     """
     logits_BC = net(batch)
     label_B = logits_BC.argmax(1)
@@ -158,7 +159,7 @@ def search_removals(
 ) -> float:
     """Returns the largest mean loss of growing sets of removed words.
 
-    The words that are removed next are those whose removal alone causes the largest loss. At most
+    The loss without each word is measured, and the words with the largest loss are removed. At most
     STEP of the words are removed at once; then the loss without each other word is measured again.
     With a step of one word, a beam of all sets finds the largest loss of all orders.
 

@@ -37,16 +37,16 @@ from imdbattn.settings.command_settings import FaithfulnessSettings
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
-from imdbattn.tools.faithfulness import erasure, scores
+from imdbattn.tools.faithfulness import attributions, erasure
 from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, read_edited_pairs
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
-VERSION = 6  # version of the measurements; increment it when they change
+VERSION = 7  # version of the measurements; increment it when they change
 
 # name -> an element for each review of a batch
 MeasuredColumns = Mapping[str, Tensor | Sequence[object]]
-# a user's function: texts -> scores of the words of each
-CustomScore = partial[Sequence[Sequence[float]]]
+# a user's function: texts -> an attribution for each word of each text
+CustomAttribution = partial[Sequence[Sequence[float]]]
 
 
 def run_experiment(
@@ -57,7 +57,7 @@ def run_experiment(
     Raises UserError if there is none, or if `out` cannot be written.
     """
     speed_up_cpu()
-    custom = custom_scores(options)
+    custom = custom_attributions(options)
     runs, skipped = find_runs(folders)
     subjects = []
     for run in runs:
@@ -85,18 +85,19 @@ def run_experiment(
     return summaries
 
 
-def custom_scores(options: FaithfulnessSettings) -> dict[str, CustomScore]:
-    """Returns the user's functions among the scores, by their `_target_`.
+def custom_attributions(options: FaithfulnessSettings) -> dict[str, CustomAttribution]:
+    """Returns the user's functions among the attributions, by their `_target_`.
 
     Raises UserError for an unknown name, or a function that cannot be imported.
     """
-    custom: dict[str, CustomScore] = {}
-    for score in options.scores:
-        if not isinstance(score, str):
-            function = import_object(score.target, "scores._target_")
-            custom[score.target] = partial(function, **(score.model_extra or {}))
-        elif score not in scores.WORD_SCORES:
-            raise UserError(f"scores: {score} is none of {', '.join(scores.WORD_SCORES)}")
+    custom: dict[str, CustomAttribution] = {}
+    for attribution in options.attributions:
+        if not isinstance(attribution, str):
+            function = import_object(attribution.target, "attributions._target_")
+            custom[attribution.target] = partial(function, **(attribution.model_extra or {}))
+        elif attribution not in attributions.ATTRIBUTIONS:
+            known = ", ".join(attributions.ATTRIBUTIONS)
+            raise UserError(f"attributions: {attribution} is none of {known}")
     return custom
 
 
@@ -123,7 +124,7 @@ class Subject:
         run: FinishedRun,
         out: Path,
         options: FaithfulnessSettings,
-        custom: Mapping[str, CustomScore],
+        custom: Mapping[str, CustomAttribution],
     ):
         if not run.is_classifier:
             raise UserError("an encoder-decoder, which has no label to explain")
@@ -149,7 +150,7 @@ class Subject:
         self.maker = self.predictor.batch_maker_of_ids(split)
         shuffled_N = np.random.default_rng(options.seed).permutation(len(split))
         self.chosen_N = shuffled_N[: options.reviews]
-        scores.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
+        attributions.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
         is_probe = corpus.source_kind == "order_probe"
         words = corpus.vectors.words if is_probe else []
         # its reviews have known reasons
@@ -167,11 +168,10 @@ class Subject:
     def measurements(self) -> list[Measurement]:
         """The measurements that apply to the run, in the order in which they are made."""
         options = self.options
-        names = [
-            name for name in scores.applicable(self.net) if name in (*options.scores, "random")
-        ]
+        chosen = (*options.attributions, "random")
+        names = [name for name in attributions.applicable(self.net) if name in chosen]
         limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
-        for name in limits.keys() & {*scores.COSTLY, *self.custom}:
+        for name in limits.keys() & {*attributions.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
         made: list[Measurement] = []
         for name, number in limits.items():
@@ -207,39 +207,41 @@ class Subject:
         digest = hashlib.sha256(about.encode()).hexdigest()[:8]
         return self.folder / f"{measurement.name}-{digest}.parquet"
 
-    def score(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
-        """Returns the scores of the words (B, T) for the predicted label.
+    def attribute(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
+        """Returns the attributions of the words (B, T) for the predicted label.
 
         texts: the texts of all items, which a user's function reads.
         """
         if name not in self.custom:
-            return scores.WORD_SCORES[name][1](
-                self.net, batch, scores.predicted_labels(self.net, batch)
+            return attributions.ATTRIBUTIONS[name][1](
+                self.net, batch, attributions.predicted_labels(self.net, batch)
             )
         read = []
         for item in batch.items_B.tolist():
             words = self.predictor.words_read(texts[item])
             read.append(" ".join(texts[item][word.start : word.end] for word in words))
         returned = self.custom[name](read, lambda several: self.predictor.classify(several).numpy())
-        scores_BT = torch.zeros(batch.tokens_BT.shape)
+        attributions_BT = torch.zeros(batch.tokens_BT.shape)
         lengths = batch.lengths_B.tolist()
-        for scores_T, text, values, length in zip(scores_BT, read, returned, lengths, strict=True):
+        rows = zip(attributions_BT, read, returned, lengths, strict=True)
+        for attributions_T, text, values, length in rows:
             if len(values) != length:
                 raise UserError(
-                    f"scores: {name} returned {len(values)} scores for {length} words: {text[:80]}"
+                    f"attributions: {name} returned {len(values)} numbers for {length} words:"
+                    f" {text[:80]}"
                 )
-            scores_T[:length] = torch.as_tensor(values)
-        return scores_BT
+            attributions_T[:length] = torch.as_tensor(values)
+        return attributions_BT
 
     def explained(self, name: str, batch: Batch) -> MeasuredColumns:
-        """Returns the scores of the words, and their evaluation by erasure and known rationales."""
-        scores_BT = self.score(name, batch, self.texts if name in self.custom else ())
-        label_B = scores.predicted_labels(self.net, batch)
-        ranks_BT = erasure.ranks(scores_BT, batch)
+        """Returns the attributions, and their evaluation by erasure and known rationales."""
+        attributions_BT = self.attribute(name, batch, self.texts if name in self.custom else ())
+        label_B = attributions.predicted_labels(self.net, batch)
+        ranks_BT = erasure.ranks(attributions_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
         columns: dict[str, Tensor | Sequence[object]] = {
             "right": label_B == batch.labels_B,
-            "scores": [scores_T.tolist() for scores_T in of_words(scores_BT, batch)],
+            "attributions": [column_T.tolist() for column_T in of_words(attributions_BT, batch)],
             "comprehensiveness": erased_BS,
             "sufficiency": kept_BS,
         }
@@ -253,15 +255,15 @@ class Subject:
         return randomized(self.net, self.options.seed)
 
     def correlated(self, name: str, batch: Batch) -> MeasuredColumns:
-        """Returns rank correlations with the scores of each randomized network, for the label that
-        the trained one predicts.
+        """Returns the rank correlations of an attribution between the trained network and each
+        randomized one, for the label that the trained network predicts.
         """
-        label_B = scores.predicted_labels(self.net, batch)
-        score = scores.WORD_SCORES[name][1]
-        trained = of_words(score(self.net, batch, label_B), batch)
+        label_B = attributions.predicted_labels(self.net, batch)
+        attribute = attributions.ATTRIBUTIONS[name][1]
+        trained = of_words(attribute(self.net, batch, label_B), batch)
         columns = {}
         for stage, net in self.randomized_nets.items():
-            others = of_words(score(net, batch, label_B), batch)
+            others = of_words(attribute(net, batch, label_B), batch)
             columns[stage] = list(map(spearman, trained, others))
         return columns
 
@@ -284,7 +286,7 @@ class Subject:
         pairs = [self.pairs[item] for item in items]
         label_B = torch.tensor([pair.label for pair in pairs])
         edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
-        first_B = scores.predicted_labels(self.net, batch) == label_B
+        first_B = attributions.predicted_labels(self.net, batch) == label_B
         probability_BC = self.predictor.classify([pair.edited for pair in pairs])
         second_B = probability_BC.argmax(1) == edited_label_B
         return {
@@ -295,13 +297,13 @@ class Subject:
         }
 
     def found_edits(self, name: str, batch: Batch) -> MeasuredColumns:
-        """Returns how well a score finds the edited words of each pair."""
+        """Returns how well an attribution finds the edited words of each pair."""
         true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
         for true_T, item in zip(true_BT, batch.items_B.tolist(), strict=True):
             edited = self.edits[item]
             true_T[: len(edited)] = torch.tensor(edited, dtype=torch.bool)
-        scores_BT = self.score(name, batch, [pair.original for pair in self.pairs])
-        precision_B = erasure.average_precision(erasure.ranks(scores_BT, batch), true_BT)
+        attributions_BT = self.attribute(name, batch, [pair.original for pair in self.pairs])
+        precision_B = erasure.average_precision(erasure.ranks(attributions_BT, batch), true_BT)
         # A pair whose edits only add words has no edited word in the original.
         return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
@@ -340,7 +342,7 @@ def of_words(column_BT: Tensor, batch: Batch) -> list[Tensor]:
 
 
 def spearman(first_T: Tensor, second_T: Tensor) -> float:
-    """Returns the rank correlation; NaN for fewer than two words, or if all scores are equal."""
+    """Returns the rank correlation; NaN for fewer than two words, or if all numbers are equal."""
     from scipy.stats import spearmanr
 
     with warnings.catch_warnings(action="ignore"):  # scipy warns of NaN

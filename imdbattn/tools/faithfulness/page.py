@@ -14,10 +14,10 @@ from imdbattn.report.comparison_figures import COLORS, small_multiples, with_tit
 from imdbattn.report.content import Interval
 from imdbattn.report.numbers import decimal, mean_and_sd, p_value, percents
 from imdbattn.report.pages import Picture, Report, Section, Table
-from imdbattn.tools.faithfulness.scores import RAW, WORD_SCORES
+from imdbattn.tools.faithfulness.attributions import ATTRIBUTIONS, RAW
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 
-# a score fails the randomization test if its correlation is significantly above this
+# an attribution fails the randomization test if its correlation is significantly above this
 UNCHANGED = 0.5
 QUESTION = "Is attention an explanation here? By erasure,"
 DIGITS = 3  # decimals of all numbers
@@ -35,8 +35,8 @@ def report_of(summary: Summary) -> Report:
         name="faithfulness",
         title=headline(summary),
         about=f"{shared.set_name(summary)}.",
-        lead=f"Of {len(claims):,} claims about scores: {text}." if claims else "",
-        points=failed_scores(summary),
+        lead=f"Of {len(claims):,} claims about attributions: {text}." if claims else "",
+        points=failed_attributions(summary),
         sections=sections(summary),
         notes=notes(summary),
         skipped=summary["skipped"],
@@ -69,7 +69,7 @@ def runs_table(summary: Summary) -> Table:
 
 
 def measure_sections(summary: Summary) -> list[Section]:
-    """Returns a section for each measure: a row for each score, a column for each variant."""
+    """Returns a section for each measure: a row for each attribution, a column for each variant."""
     sections = []
     folded = False
     for name, texts in MEASURES.items():
@@ -101,7 +101,7 @@ def claim_table(summary: Summary) -> Table:
 
 
 def pivoted(title: str, numbers: Sequence[MeasuredNumber]) -> Table:
-    """Returns a row for each score: its number of reviews, and a column for each variant."""
+    """Returns a row for each attribution: its number of reviews, and a column for each variant."""
     cells = {(entry["about"], entry["variant"]): cell(entry) for entry in numbers}
     abouts = list(dict.fromkeys(entry["about"] for entry in numbers))
     variants = list(dict.fromkeys(entry["variant"] for entry in numbers))
@@ -114,9 +114,9 @@ def pivoted(title: str, numbers: Sequence[MeasuredNumber]) -> Table:
 
 
 def shown(about: str) -> str:
-    """Returns the score or text that a number is of, in words."""
+    """Returns the attribution or text that a number is of, in words."""
     name, comma, rest = about.partition(", ")
-    return WORD_SCORES[name][0] + comma + rest if name in WORD_SCORES else about
+    return ATTRIBUTIONS[name][0] + comma + rest if name in ATTRIBUTIONS else about
 
 
 def cell(entry: MeasuredNumber) -> str:
@@ -133,7 +133,7 @@ def ends(interval: Interval, sign: bool = False) -> str:
 
 
 def erasure_figure(summary: Summary) -> Figure:
-    """Draws comprehensiveness over the removed share: a panel for a variant, a line for a score."""
+    """Draws comprehensiveness by removed share: a panel per variant, a line per attribution."""
     variants, shares = summary["variants"], percents(summary["method"]["shares"])
     names = list(dict.fromkeys(name for variant in variants for name in variant["by_share"]))
     figure, panels = small_multiples([variant["label"] for variant in variants])
@@ -146,13 +146,13 @@ def erasure_figure(summary: Summary) -> Figure:
         axes.set_xlabel("removed words (%)", size=8)
     figure.supylabel("loss of probability", size=9)
     figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # leaves room for the legend
-    return with_title(figure, "Erasure of the words with the largest scores", legend=2)
+    return with_title(figure, "Erasure of the words with the largest attributions", legend=2)
 
 
 def headline(summary: Summary) -> str:
     """Returns the answer in one sentence, from claims on the comprehensiveness of attention.
 
-    Another score is better if its interval is above that of attention.
+    Another attribution is better if its interval is above the interval of attention.
     """
     claims = [claim for claim in summary["claims"] if claim["measure"] == "comprehensiveness"]
     first: dict[str, Claim] = {}
@@ -171,11 +171,11 @@ def headline(summary: Summary) -> str:
         f"{QUESTION} {answer}: compared with random words, attention is {counted} of {len(first)}"
         " variants"
     )
-    return f"{text}; another score is better than attention in {beaten}" if beaten else text
+    return f"{text}; another attribution is better than attention in {beaten}" if beaten else text
 
 
 def is_above(claim: Claim, attention: Claim | None) -> bool:
-    """Returns whether a claim about another score has an interval above that of attention."""
+    """Returns whether another attribution than attention has an interval above `attention`'s."""
     if attention is None or claim["about"] in RAW:
         return False
     if claim["interval"] is None or attention["interval"] is None:
@@ -183,9 +183,10 @@ def is_above(claim: Claim, attention: Claim | None) -> bool:
     return bool(claim["interval"][0] > attention["interval"][1])
 
 
-def failed_scores(summary: Summary) -> list[str]:
-    """Returns a sentence on the scores that do not change with random weights, if any has enough
-    reviews.
+def failed_attributions(summary: Summary) -> list[str]:
+    """Returns a sentence on the attributions that do not change with random weights.
+
+    The list is empty if none of them was tested on enough reviews.
     """
     numbers = [entry for entry in summary["numbers"] if not entry["few"]]
     randomized = [entry for entry in numbers if entry["measure"] == "randomized"]
@@ -197,7 +198,7 @@ def failed_scores(summary: Summary) -> list[str]:
             failed.append(f"{shown(entry['about'])} in {entry['variant']}")
     text = f"Fails the randomization test (correlation above {UNCHANGED:g})"
     reviews = min(entry["reviews"] for entry in randomized)
-    return [f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no score'}."]
+    return [f"{text}, {reviews:,} reviews: {', '.join(failed) or 'no attribution'}."]
 
 
 def notes(summary: Summary) -> list[str]:

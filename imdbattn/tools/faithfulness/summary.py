@@ -24,12 +24,12 @@ Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
 SHARES = ("pairs",)  # values are from 0 to 1, often at an end
 FEWEST_REVIEWS = 10  # reviews of a claim
-# Measures of scores that are compared with random words; 1 if more is better.
+# Measures of attributions that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
 
 class VariantFacts(TypedDict):
-    """by_share: the mean comprehensiveness of each score, for each share of the words."""
+    """by_share: the mean comprehensiveness of each attribution, for each share of the words."""
 
     label: str
     seeds: list[int]
@@ -39,7 +39,7 @@ class VariantFacts(TypedDict):
 
 
 class MeasuredNumber(TypedDict):
-    """about: a score, or a text of a pair. few: whether the reviews are too few for a claim."""
+    """about: an attribution, or a text of a pair. few: if the reviews are too few for a claim."""
 
     variant: str
     measure: str
@@ -78,7 +78,7 @@ class MeasuredVariant:
         self.tables = tables
         # name of the measurement -> names of its columns after the row
         self.columns = {name: table.column_names[1:] for name, table in tables[0].items()}
-        self.scores = [name for name, columns in self.columns.items() if "right" in columns]
+        self.attributions = [name for name, columns in self.columns.items() if "right" in columns]
 
     def column(self, measurement: str, name: str) -> np.ndarray:
         """Returns (N, S): the mean over shares of the words where a review has several numbers."""
@@ -89,38 +89,38 @@ class MeasuredVariant:
         return value.mean(-1) if value.ndim == 3 else value
 
     def quantities(self) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Yields a measure, the score or text that it is about, and its values (N, S)."""
+        """Yields a measure, the attribution or text that it is about, and its values (N, S)."""
         normalized = self.normalized()
-        for score in self.scores:
-            for name in self.columns[score]:
-                if name not in ("right", "scores"):
-                    yield name, score, self.column(score, name)
-            if score in normalized:
-                yield "normalized", score, normalized[score]
-            if f"human-{score}" in self.columns:
-                yield "human", score, self.column(f"human-{score}", "human")
-            stages = self.columns.get(f"randomized-{score}", ())
+        for attribution in self.attributions:
+            for name in self.columns[attribution]:
+                if name not in ("right", "attributions"):
+                    yield name, attribution, self.column(attribution, name)
+            if attribution in normalized:
+                yield "normalized", attribution, normalized[attribution]
+            if f"human-{attribution}" in self.columns:
+                yield "human", attribution, self.column(f"human-{attribution}", "human")
+            stages = self.columns.get(f"randomized-{attribution}", ())
             for name in stages:
-                value_NS = self.column(f"randomized-{score}", name)
-                yield "randomized_by_part", f"{score}, {name}", value_NS
+                value_NS = self.column(f"randomized-{attribution}", name)
+                yield "randomized_by_part", f"{attribution}, {name}", value_NS
             if stages:  # after the last stage, all weights are random
-                yield "randomized", score, value_NS
+                yield "randomized", attribution, value_NS
         for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
 
     def normalized(self) -> dict[str, np.ndarray]:
-        """Returns (N, S) for each score: where its AOPC is between the lowest (0) and the highest
-        (1) that the search and all scores found.
+        """Returns (N, S) for each attribution: where its AOPC is between 0, the lowest that the
+        search or an attribution found, and 1, the highest.
 
-        NaN where all orders have the same AOPC, and in the reviews that a costly score omits.
+        NaN where all orders have the same AOPC, and in the reviews that a costly attribution omits.
         """
         if "extremes" not in self.columns:
             return {}
         low_NS = self.column("extremes", "low")
         high_NS = self.column("extremes", "high")
-        aopc = {score: np.full_like(low_NS, np.nan) for score in self.scores}
-        for score, aopc_NS in aopc.items():
-            measured_NS = self.column(score, "comprehensiveness")[: len(aopc_NS)]
+        aopc = {attribution: np.full_like(low_NS, np.nan) for attribution in self.attributions}
+        for attribution, aopc_NS in aopc.items():
+            measured_NS = self.column(attribution, "comprehensiveness")[: len(aopc_NS)]
             aopc_NS[: len(measured_NS)] = measured_NS
             low_NS = np.fmin(low_NS, aopc_NS)
             high_NS = np.fmax(high_NS, aopc_NS)
@@ -130,9 +130,9 @@ class MeasuredVariant:
     def facts(self) -> VariantFacts:
         """Returns the label, the runs and the accuracy, and the numbers of a figure."""
         by_share = {}
-        for score in self.scores:
-            seeds = [tables[score]["comprehensiveness"].to_pylist() for tables in self.tables]
-            by_share[score] = np.mean(seeds, axis=(0, 1)).tolist()
+        for attribution in self.attributions:
+            seeds = [tables[attribution]["comprehensiveness"].to_pylist() for tables in self.tables]
+            by_share[attribution] = np.mean(seeds, axis=(0, 1)).tolist()
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
@@ -150,7 +150,7 @@ def summarize(
 ) -> Summary:
     """Returns the content of faithfulness.json for runs on the same reviews.
 
-    A claim needs FEWEST_REVIEWS; the numbers of those with fewer are listed without a claim.
+    A claim needs FEWEST_REVIEWS; numbers of fewer reviews are listed without a claim.
 
     Args:
         measured: the runs and their tables.
@@ -195,7 +195,8 @@ def summarize(
 def estimated(label: str, measure: str, about: str, value_NS: np.ndarray) -> list[MeasuredNumber]:
     """Returns a row with the mean of a measure, its interval, p and the number of reviews.
 
-    Reviews for which the value is undefined are omitted; the list is empty if it is so for all.
+    Reviews for which the value is undefined are omitted; the list is empty if it is undefined for
+    every review.
     """
     defined_NS = value_NS[np.isfinite(value_NS).all(1)]
     reviews = len(defined_NS)

@@ -1,9 +1,9 @@
-"""Scores of words: how much each word of a review contributes to a label, by different methods.
+"""Attributions: how much each word of a review contributes to a label, by different methods.
 
-Each function takes a Classifier, a batch and the label of each review, and returns scores (B, T), 0
-on padding. Scores that are computed from attention weights have no sign. Scores of gradients and of
-leave one out are negative for words that count against the label. Zero vectors, with which
-gradients compare, are the mean of the words if vectors are standardized.
+Each function takes a Classifier, a batch and the label of each review, and returns attributions
+(B, T), 0 on padding. Attributions by attention weights have no sign. Those by gradients and by
+leave one out are negative for words that count against the label. Gradients compare a word with a
+zero vector. If vectors are standardized, the zero vector is the mean of all words.
 
 Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H heads, Q queries, K
 keys: the T positions, after <cls> with ClsPooling; V width of the values; R changed reviews.
@@ -24,10 +24,10 @@ from imdbattn.nn.watch import rollout
 from imdbattn.tasks.reviews.predictor import watched
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
-WordScore = Callable[[Classifier, Batch, Tensor], Tensor]
+Attribution = Callable[[Classifier, Batch, Tensor], Tensor]
 SUM_TOLERANCE = 0.02  # error of the sum of integrated gradients, relative to the log-odds' change
 STEPS = [2**power for power in range(6, 18)]  # steps on the path of integrated gradients
-# steps times positions after which they are not doubled: 8,192 steps for 256 positions
+# product of steps and positions from which steps are not doubled: 8,192 steps for 256 positions
 LARGEST = 2**21
 SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
 
@@ -37,7 +37,7 @@ class Observed(NamedTuple):
 
     part: nn.Module
     x_BKD: Tensor
-    mask: WordPositions
+    words: WordPositions
     weights_BHQK: Tensor  # Q is 1 in the pooling
     value_BHKV: Tensor
 
@@ -62,10 +62,10 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
         _, weights, _ = watched(net, lambda: net(batch), "this model")
     observed = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
-        x_BKD, mask = inputs[part]
+        x_BKD, words = inputs[part]
         values = [inputs[module][2] for module in attentions(part) if module in inputs]
         observed.append(
-            Observed(part, x_BKD, mask, weights_BHQK, values[0] if values else x_BKD[:, None])
+            Observed(part, x_BKD, words, weights_BHQK, values[0] if values else x_BKD[:, None])
         )
     return observed
 
@@ -124,7 +124,7 @@ def zeroed_rows(observed: Observed) -> Tensor:
     whole_BHQV = observed.weights_BHQK @ observed.value_BHKV
     output_BQD = output_of(observed, torch.arange(len(whole_BHQV)), whole_BHQV)
     moved_BKQ = torch.zeros(observed.weights_BHQK.transpose(-2, -1)[:, 0].shape)
-    review_R, key_R = observed.mask.mask_BT.nonzero(as_tuple=True)
+    review_R, key_R = observed.words.mask_BT.nonzero(as_tuple=True)
     for r, k in in_chunks(observed.x_BKD.shape[1], review_R, key_R):
         own_RHQV = (
             observed.weights_BHQK[r, :, :, k][..., None] * observed.value_BHKV[r, :, k][:, :, None]
@@ -146,7 +146,7 @@ def output_of(observed: Observed, review_R: Tensor, attended_RHQV: Tensor) -> Te
             # a hook would not save the computation of the weights
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
-        words = WordPositions(*(column[review_R] for column in observed.mask))
+        words = WordPositions(*(column[review_R] for column in observed.words))
         output = observed.part(observed.x_BKD[review_R], words)
     return output if output.ndim == 3 else output[:, None]
 
@@ -177,17 +177,17 @@ def from_attention(
     shares: Callable[[Sequence[Tensor], Batch], Tensor],
     rows: Callable[..., Tensor],
     **options: bool,
-) -> WordScore:
-    """Returns a score from attention: the shares of the words in the pooled vector.
+) -> Attribution:
+    """Returns an attribution by attention: the share of each word in the pooled vector.
 
     shares: `through`, `averaged` or `of_last_layer`. rows: `weight_rows`, `norm_rows` or
-    `zeroed_rows`, which have (B, Q, K) of each layer and of the pooling.
+    `zeroed_rows`, which return (B, Q, K) for a layer or the pooling.
     """
 
-    def score(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
+    def attribute(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
         return shares([rows(observed, **options) for observed in observe(net, batch)], batch)
 
-    return score
+    return attribute
 
 
 def predicted_labels(net: Classifier, batch: Batch) -> Tensor:
@@ -223,7 +223,7 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
     """
     x_BTE = net.embedding(batch.tokens_BT).detach()
     change_B = change_from_zero(net, batch, label_B)
-    scores_BT = torch.zeros(batch.tokens_BT.shape)
+    attributions_BT = torch.zeros(batch.tokens_BT.shape)
     for review, x_TE in enumerate(x_BTE):
         for steps in STEPS:
             at_S = torch.linspace(0, 1, steps + 1) ** 8
@@ -233,31 +233,31 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
                 x_RTE = at_R[:, None, None] * x_TE
                 gradient_RTE = gradient_at(net, x_RTE, take(batch, review_R), label_B[review_R])
                 slopes.append((gradient_RTE * x_TE).sum(2))
-            scores_BT[review] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
-            missed = (scores_BT[review].sum() - change_B[review]).abs()
+            attributions_BT[review] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
+            missed = (attributions_BT[review].sum() - change_B[review]).abs()
             if missed <= SUM_TOLERANCE * change_B[review].abs() or steps * len(x_TE) >= LARGEST:
                 break
-    return scores_BT
+    return attributions_BT
 
 
 def change_from_zero(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-    """Returns (B,): the log-odds of the labels, minus those of zero vectors."""
+    """Returns (B,): the log-odds of the labels, minus their log-odds for zero vectors."""
     x_BTE = net.embedding(batch.tokens_BT)
     return from_vectors(net, x_BTE, batch, label_B) - from_vectors(net, 0 * x_BTE, batch, label_B)
 
 
 def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Returns the decrease of the log-odds when a word is removed, as word dropout removes it."""
-    scores_BT = torch.zeros(batch.tokens_BT.shape)
+    attributions_BT = torch.zeros(batch.tokens_BT.shape)
     place_T = torch.arange(batch.tokens_BT.shape[1])
     whole_B = log_odds(net(batch), label_B)
     for r, t in in_chunks(len(place_T), *words_of(batch).nonzero(as_tuple=True)):
         without_R = net(keep(take(batch, r), place_T != t[:, None]))
-        scores_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
-    return scores_BT
+        attributions_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
+    return attributions_BT
 
 
-WORD_SCORES: dict[str, tuple[str, WordScore]] = {  # name -> how it is shown, function
+ATTRIBUTIONS: dict[str, tuple[str, Attribution]] = {  # name -> how it is shown, function
     "rollout": ("attention rollout", from_attention(through, weight_rows, skips=True)),
     "last_layer": ("attention, last layer", from_attention(of_last_layer, weight_rows)),
     "all_layers": ("attention, all layers", from_attention(averaged, weight_rows)),
@@ -277,10 +277,11 @@ WITH_VALUES = ("norm_rollout", "norms", "value_zeroing_rollout", "value_zeroing"
 
 
 def applicable(net: Classifier) -> list[str]:
-    """Returns the names of the scores that a network has.
+    """Returns the names of the attributions that a network has.
 
-    One without layers has only those through its pooling, and none of attention if that is a mean.
-    Values are known in our layers. `all_layers` is `last_layer` where there is only one.
+    A network without layers has only attributions through its pooling, and none by attention if the
+    pooling is a mean. The values are known only in our layers. `all_layers` equals `last_layer`
+    where there is one layer, and is omitted.
     """
     without = {"all_layers"} if len(net.layers) == 1 else set()
     if not len(net.layers):
@@ -290,4 +291,4 @@ def applicable(net: Classifier) -> list[str]:
     is_own = not all(isinstance(layer, PlainLayer) for layer in net.layers)
     if is_own or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
-    return [name for name in WORD_SCORES if name not in without]
+    return [name for name in ATTRIBUTIONS if name not in without]
