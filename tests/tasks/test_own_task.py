@@ -46,4 +46,4 @@ def test_a_task_of_ones_own_is_compared(tagged, shell):
     done = shell("compare", "runs=runs", cwd=tagged)
     assert done.returncode == 0, done.stderr
     table = json.loads((tagged / "runs" / "comparison" / "comparison.json").read_text())
-    assert (table["items"], table["rungs"][0]["seeds"]) == ("tagged strings", [1])
+    assert (table["items"], table["variants"][0]["seeds"]) == ("tagged strings", [1])
