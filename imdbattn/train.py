@@ -3,6 +3,7 @@
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import command, in_sweep
+from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 
 
 @command("train")
@@ -14,8 +15,8 @@ def main(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
-    from imdbattn.launch.single import run_single
-
+    with Signals(BEFORE_TRAINING):
+        from imdbattn.launch.single import run_single
     return run_single(cfg)
 
 

@@ -19,8 +19,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from imdbattn.api.torch_settings import preserved_torch_settings
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.runs.environment import preserved_torch_settings
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.keys import to_dict
 from imdbattn.settings.schema import TrainingSettings

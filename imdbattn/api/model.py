@@ -181,11 +181,10 @@ class Model:
         self, split: str, precision: str | int | None, settings: Mapping[str, object]
     ) -> Metrics:
         """Returns the metrics of a split. settings: the `data.*` settings."""
+        # These import Lightning, which predictions do not need.
+        from imdbattn.api.torch_settings import preserved_torch_settings
         from imdbattn.launch.composition import composed
         from imdbattn.launch.hydra_config import composed_settings
-
-        # These import Lightning, which predictions do not need.
-        from imdbattn.runs.environment import preserved_torch_settings
         from imdbattn.runs.evaluate import evaluate
 
         changes = {

@@ -97,7 +97,7 @@ def train(
             f" {' '.join(overrides)}"
         )
     fresh = not run_folder.exists()
-    from imdbattn.runs.environment import preserved_torch_settings
+    from imdbattn.api.torch_settings import preserved_torch_settings
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import Stopped
 

@@ -1,9 +1,12 @@
-"""The few lengths to which reviews are padded on a GPU, or with data.max_padded_lengths.
+"""The few lengths to which items are padded on a GPU, or with data.max_padded_lengths, and the
+training batches of few shapes that they allow.
 
 Shape suffix: N items of a split.
 """
 
 import numpy as np
+
+from imdbattn.data.plans import TrainPlans, halve_to, split_by_budget
 
 
 def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
@@ -29,3 +32,26 @@ def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
             chosen.append(int(values[end - 1]))
             end = int(start[end])
     return chosen[::-1]
+
+
+class FewShapesPlans(TrainPlans):
+    """The batches of an epoch for lengths with few different values, as on a GPU: all items are
+    sorted together, so that batches have few shapes, in an order that depends on the epoch only.
+    """
+
+    def sufficient_count(self) -> int:
+        return len(self.sorted_batches(np.arange(len(self.lengths_N))))
+
+    def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:
+        """Returns the batches of all items, from long to short: the last items of a length are
+        batched with shorter ones.
+        """
+        order = order[np.argsort(-self.lengths_N[order], kind="stable")]
+        return split_by_budget(order, self.lengths_N, self.budget)
+
+    def shuffled_batches(self, rng: np.random.Generator) -> list[np.ndarray]:
+        batches = self.sorted_batches(rng.permutation(len(self.lengths_N)))
+        if len(batches) < self.count:
+            batches = halve_to(batches, self.count)
+        numbers = np.random.default_rng(self.epoch).permutation(len(batches))
+        return [batches[number] for number in numbers]

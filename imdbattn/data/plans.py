@@ -108,29 +108,6 @@ class TrainPlans:
         yield from plans[self.done() :]
 
 
-class FewShapesPlans(TrainPlans):
-    """The batches of an epoch for lengths with few different values, as on a GPU: all items are
-    sorted together, so that batches have few shapes, in an order that depends on the epoch only.
-    """
-
-    def sufficient_count(self) -> int:
-        return len(self.sorted_batches(np.arange(len(self.lengths_N))))
-
-    def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:
-        """Returns the batches of all items, from long to short: the last items of a length are
-        batched with shorter ones.
-        """
-        order = order[np.argsort(-self.lengths_N[order], kind="stable")]
-        return split_by_budget(order, self.lengths_N, self.budget)
-
-    def shuffled_batches(self, rng: np.random.Generator) -> list[np.ndarray]:
-        batches = self.sorted_batches(rng.permutation(len(self.lengths_N)))
-        if len(batches) < self.count:
-            batches = halve_to(batches, self.count)
-        numbers = np.random.default_rng(self.epoch).permutation(len(batches))
-        return [batches[number] for number in numbers]
-
-
 class EvalPlans:
     """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 

@@ -13,7 +13,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.process import end_with_parent, without_gc
-from imdbattn.runs.signals import NOTHING_SAVED, Signals
+from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
@@ -29,7 +29,7 @@ def run_single(cfg: DictConfig) -> float:
     """Trains the model that `cfg` describes, and returns the validation accuracy of the epoch that
     `choose_by` selects.
     """
-    with Signals(f"stopped before training; {NOTHING_SAVED}"):
+    with Signals(BEFORE_TRAINING):
         settings, job = composed_settings(cfg), HydraConfig.get()
         resumed = resumed_folder(settings)
         if resumed is None:

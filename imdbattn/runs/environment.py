@@ -9,8 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -104,28 +103,6 @@ def keep_memory() -> None:
         # Older versions allow 32 MB only. The second call alone would make things slower.
         if library.mallopt(mmap_threshold, 2**30) or library.mallopt(mmap_threshold, 2**25):
             library.mallopt(trim_threshold, 2**31 - 1)
-
-
-@contextmanager
-def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, whether
-    these fill new memory, and matrix products.
-    """
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    matmul, products = matmul_backend(), getattr(matmul_backend(), "fp32_precision", None)
-    # Predictions do not call this function and do not load Lightning.
-    from lightning.pytorch.utilities.seed import isolate_rng
-
-    try:
-        with isolate_rng():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_deterministic_debug_mode(mode)
-        torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
-        if matmul is not None:
-            matmul.fp32_precision = products
 
 
 # --- what is recorded -----------------------------------------------------------------------------

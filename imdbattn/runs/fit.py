@@ -28,10 +28,11 @@ from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_tabl
 from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.resume import RunSignals, RunState
-from imdbattn.runs.trainer import CheckParts, build_trainer, check_hardware, quiet
+from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import TrainingSettings
+from imdbattn.settings.trust import untrusted
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.metrics import short_name
@@ -176,7 +177,11 @@ def other_callbacks(
     settings: TrainingSettings, best: ModelCheckpoint, tracker: Tracker
 ) -> list[L.Callback]:
     """Returns early stopping, and the callbacks that only watch or check."""
-    callbacks = [LearningRateMonitor("epoch"), CheckParts()]
+    callbacks: list[L.Callback] = [LearningRateMonitor("epoch")]
+    if any(untrusted({"model": settings.model.dump(), "task": settings.task.dump()})):
+        from imdbattn.runs.check_parts import CheckParts  # the package's own parts are tested
+
+        callbacks.append(CheckParts())
     if settings.attention_reviews:
         callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
     if settings.patience:

@@ -22,6 +22,7 @@ SIGNALS = [number for number in signal.Signals if number.name in NAMES]
 # of its jobs, and the sweep stops its jobs as well.
 SAME_SIGNAL_SECONDS = 1.0
 NOTHING_SAVED = "nothing was saved; run the command again"
+BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 
 
 class Stopped(SystemExit):

@@ -249,7 +249,7 @@ SET_BY_US = {
     "logger": "logger= selects loggers, such as logger=csv",
     "default_root_dir": "hydra.run.dir= is the run folder",
     "use_distributed_sampler": "imdbattn divides the items so that each is scored once",
-    "num_sanity_val_steps": "two items are evaluated before training",
+    "num_sanity_val_steps": "custom parts are checked before training",
 }
 
 

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.plans import EvalPlans, FewShapesPlans, TrainPlans
+from imdbattn.data.plans import EvalPlans, TrainPlans
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB instead of 6 %
@@ -153,7 +153,9 @@ class BatchData(L.LightningDataModule):
     def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
         maker = self.batch_maker("train", options, self.ranks())
-        kind = FewShapesPlans if maker.options.padded_lengths else TrainPlans
+        kind = TrainPlans
+        if maker.options.padded_lengths:
+            from imdbattn.data.padded_lengths import FewShapesPlans as kind
         plans = kind(
             maker.batch_lengths(), self.batch_tokens, self.settings.seed, self.trained_batches
         )

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import Metadata, SavedNet
-from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.nn.ladder import HEAD
 from imdbattn.nn.watch import Attended
 from imdbattn.settings.objects import make
@@ -93,7 +92,8 @@ def parameter_groups(
     """
     hidden = hidden_matrices(net) if with_matrices else []
     hidden_ids = {id(weight) for weight in hidden}
-    offset_ids = {id(part.offset_RD) for part in net.modules() if isinstance(part, TunedEmbedding)}
+    # nn/beyond/tuned_vectors has the offsets
+    offset_ids = {id(part.offset_RD) for part in net.modules() if hasattr(part, "offset_RD")}
     others: list[Tensor] = []
     tables: list[Tensor] = []
     for parameter in net.parameters():

@@ -13,7 +13,6 @@ from imdbattn.data.ragged import BatchOptions, Ragged
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
-from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.nn.ladder import Embedding
 from imdbattn.settings.objects import make
 from imdbattn.settings.schema import ClassifierModel, ModelSettings, ReviewDataSettings
@@ -46,6 +45,8 @@ def build_classifier(
         shift_D, scale_D = torch.tensor(vectors.mean_D), 1 / torch.tensor(vectors.std_D)
     embedding = Embedding(table_VD, shift_D, scale_D)
     if tuned_R is not None:
+        from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
+
         embedding = TunedEmbedding(table_VD, shift_D, scale_D, tuned_R, model.embedding.mixout)
     context = {}
     if phrases or model.mixer:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from imdbattn.data.corpus import prepare_reviews
-from imdbattn.data.padded_lengths import best_lengths
+from imdbattn.data.padded_lengths import FewShapesPlans, best_lengths
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import EvalPlans, FewShapesPlans, Plan, TrainPlans
+from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
 from imdbattn.data.ragged import BatchMaker, BatchOptions, kept_indices, ragged
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings

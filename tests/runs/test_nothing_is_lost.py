@@ -80,7 +80,7 @@ def test_a_debug_run_is_not_a_result(trained, shell, small, tmp_path):
     words = [*small, "model=mean", "debug=fast", "trainer.max_epochs=2", "hydra.run.dir=runs/new"]
     done = shell("train", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "accuracy" not in done.stdout
+    assert "test accuracy" not in done.stdout
     assert "the numbers are not results" in done.stdout
     assert (tmp_path / "runs" / "latest").resolve() == old.resolve()
     assert not (tmp_path / "runs" / "new" / "metrics.json").exists()
