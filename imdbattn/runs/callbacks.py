@@ -23,6 +23,7 @@ from imdbattn.tasks.data_module import BatchData, on_gpu
 from imdbattn.tasks.learner import Learner, Step, from_all
 
 log = logging.getLogger(__name__)
+LOWER_RATES = "try a lower optim.lr and, with optim=muon, a lower optim.matrix_lr"
 BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
@@ -181,9 +182,9 @@ class LossMonitor(L.Callback):
                 f"the loss is {step.loss.item()} in {step} for the reviews in rows"
                 f" {', '.join(map(str, rows[:10]))}"
             )
-            message += f"{more} of the source: try a lower optim.lr, or check these reviews"
+            message += f"{more} of the source: {LOWER_RATES}, or check these reviews"
         elif module and not all(bool(weight.isfinite().all()) for weight in module.parameters()):
-            message = f"weights are not finite after {self.last}: try a lower optim.lr"
+            message = f"weights are not finite after {self.last}: {LOWER_RATES}"
         if first := next(filter(None, from_all(trainer, message)), None):
             raise UserError(first)
         self.unchecked.clear()
