@@ -73,7 +73,7 @@ def train(
 
     >>> run = imdbattn.train("model=mean", "trainer.max_epochs=1")
     >>> run.metrics.epochs
-    1
+    1.0
     >>> predictions = run.model.predict("A film to love.")
     """
     if config is not None and overrides:

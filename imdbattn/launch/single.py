@@ -107,7 +107,7 @@ def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -
 def summary(metrics: NestedDict, folder: Path) -> list[str]:
     """Returns the results as lines of text."""
     early = metrics.get("ended_early")
-    epochs = f"{metrics['epochs']} epoch" + "s" * (metrics["epochs"] != 1)
+    epochs = f"{metrics['epochs']:g} epoch" + "s" * (metrics["epochs"] != 1)
     if early:
         epochs = f"{early['epochs']:g} of {early['of']} epochs"
     seconds, rate = metrics["train_seconds"], metrics["tokens_per_s"]

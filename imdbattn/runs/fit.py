@@ -196,16 +196,16 @@ def training_facts(
     trainer: L.Trainer, module: Learner, corpus: Corpus, throughput: Throughput
 ) -> NestedDict:
     """Returns the part of metrics.json that describes the training."""
-    epochs, init = trainer.current_epoch, module.hparams.get("init_digest")
+    epochs, init = trained_epochs(trainer), module.hparams.get("init_digest")
     return {
         "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "train_count": len(corpus.splits["train"]),
         "train_fingerprint": corpus.fingerprints["train"],
         "vectors": module.hparams.get("vectors"),
-        "epochs": epochs,
+        "epochs": round(epochs, 2),
         "steps": trainer.global_step,
         "train_seconds": throughput.seconds,
-        "epoch_seconds": throughput.seconds / (trained_epochs(trainer) or 1),
+        "epoch_seconds": throughput.seconds / (epochs or 1),
         "tokens_per_s": throughput.rate,
         **early_end(trainer),
         **({"init_digest": init} if init else {}),

@@ -206,6 +206,7 @@ def test_a_run_says_why_it_ended_early(settings, small, tmp_path, own_module, ca
         return
     epochs, reason = expected
     assert metrics["ended_early"] == {"epochs": epochs, "of": 6, "reason": reason}
+    assert metrics["epochs"] == epochs
     assert metrics["epoch_seconds"] == pytest.approx(metrics["train_seconds"] / epochs, rel=0.01)
     lines = summary(metrics, tmp_path / "run")
     assert any(f": {epochs:g} of 6 epochs in" in line for line in lines)
