@@ -4,7 +4,7 @@ share of each input.
 Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -30,14 +30,40 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
         weights.append(module.attention_weights(*inputs, **options))
 
     with ExitStack() as stack:
-        for module in filter(shows_weights, net.modules()):
+        for module in filter(has_attention_weights, net.modules()):
             stack.enter_context(module.register_forward_hook(append, with_kwargs=True))
         yield weights
 
 
-def shows_weights(module: nn.Module) -> bool:
-    """Returns whether `attention_weights` belongs to the module's `forward`: not if a subclass
-    replaces `forward` only.
+def watch_parts(
+    net: nn.Module, run: Callable[[], Tensor]
+) -> tuple[Tensor, list[Tensor], list[bool]]:
+    """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
+    layer adds x itself.
+
+    run: calls the net once. Raises ValueError for a custom part without `attention_weights`
+    or, in layers, without `skip`.
+    """
+    # A custom model may have other parts.
+    parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
+    with ExitStack() as stack:
+        shown = [stack.enter_context(watch(part)) for part in parts]
+        result = run()
+    for part, weights in zip(parts, shown, strict=True):
+        is_pooling = part is parts[-1]
+        name = f"{type(part).__module__}.{type(part).__qualname__}"
+        if not (len(weights) == 1 and weights[0].ndim == 4) or (
+            weights[0].shape[2] != (1 if is_pooling else weights[0].shape[3])
+        ):
+            raise ValueError(f"{name} has no method `attention_weights` that returns (B, H, Q, K)")
+        if not (is_pooling or hasattr(part, "skip")):
+            raise ValueError(f"{name} has no attribute `skip`")
+    return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]
+
+
+def has_attention_weights(module: nn.Module) -> bool:
+    """Returns whether the module has `attention_weights` that belong to its `forward`: not if a
+    subclass replaces `forward` only.
     """
     for cls in type(module).__mro__:
         if "attention_weights" in vars(cls) or "forward" in vars(cls):
@@ -54,7 +80,11 @@ def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
     pooling = getattr(net, "pooling", None)
     if pooling is not None and getattr(pooling, "shows_attention", True):
         parts["pooling"] = pooling
-    return {name: part for name, part in parts.items() if any(map(shows_weights, part.modules()))}
+    return {
+        name: part
+        for name, part in parts.items()
+        if any(map(has_attention_weights, part.modules()))
+    }
 
 
 class Attended(NamedTuple):

@@ -6,7 +6,6 @@ Shape suffixes: N texts, B texts of a batch, T words, H heads, Q queries, K keys
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -34,7 +33,7 @@ from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.watch import rollout, watch
+from imdbattn.nn.watch import rollout, watch_parts
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import (
@@ -169,7 +168,7 @@ class ReviewPredictor(Predictor):
     def explain(self, text: str, detailed: bool = True) -> Classification:
         """Labels one text, with the share of each word; if `detailed`, with all attention weights.
 
-        Raises UserError for a model with a custom part that does not show its attention.
+        Raises UserError for a model with a custom part without `attention_weights` or `skip`.
         """
         batch = self.batch_maker([text]).of_items(np.arange(1))
         spans = [(word.start, word.end) for word in self.words_read(text)]
@@ -185,8 +184,12 @@ class ReviewPredictor(Predictor):
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
         """Explains a batch of one review. spans: start and end of its words. shares: a rollout."""
-        net, model = self.net, f"model={self.settings.model.name}"
-        (probability_C,), weights, skips = watched(net, lambda: self.probabilities(batch), model)
+        net = self.net
+        try:
+            (probability_C,), weights, skips = watch_parts(net, lambda: self.probabilities(batch))
+        except ValueError as error:
+            model = self.settings.model.name
+            raise UserError(f"model={model} cannot be explained: {error}") from error
         (share_T,) = shares(weights, skips)
         cls = len(share_T) - batch.tokens_BT.shape[1]  # 1 if <cls> precedes the words
         # This is not strict, because an empty review is read as one <pad>, which is not a word.
@@ -230,28 +233,3 @@ class MeanPredictor(ReviewPredictor):
 
     def classify(self, texts: Sequence[str]) -> Tensor:
         return torch.stack([member.classify(texts) for member in self.members]).mean(0)
-
-
-def watched(
-    net: nn.Module, run: Callable[[], Tensor], model: str
-) -> tuple[Tensor, list[Tensor], list[bool]]:
-    """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
-    layer adds x itself.
-
-    run: calls the net once. Raises UserError if a custom part does not show its attention.
-    """
-    # A custom model may have other parts.
-    parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
-    with ExitStack() as stack:
-        shown = [stack.enter_context(watch(part)) for part in parts]
-        result = run()
-    for part, weights in zip(parts, shown, strict=True):
-        is_pooling = part is parts[-1]
-        name = f"{model} cannot be explained: {type(part).__module__}.{type(part).__qualname__}"
-        if not (len(weights) == 1 and weights[0].ndim == 4) or (
-            weights[0].shape[2] != (1 if is_pooling else weights[0].shape[3])
-        ):
-            raise UserError(f"{name} has no method `attention_weights` that returns (B, H, Q, K)")
-        if not (is_pooling or hasattr(part, "skip")):
-            raise UserError(f"{name} has no attribute `skip`")
-    return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, WordPositions
-from imdbattn.nn.watch import rollout
-from imdbattn.tasks.reviews.predictor import watched
+from imdbattn.nn.watch import rollout, watch_parts
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
 Attribution = Callable[[Classifier, Batch, Tensor], Tensor]
@@ -50,7 +49,7 @@ def attentions(part: nn.Module) -> list[nn.Module]:
 def observe(net: Classifier, batch: Batch) -> list[Observed]:
     """Returns input, weights and values of each layer, then of the pooling.
 
-    Raises UserError for a custom part without `attention_weights`.
+    Raises ValueError for a custom part without `attention_weights`.
     """
     parts = [*net.layers, net.pooling]
     # The inputs of each part and of the attention in it: query, key, value ...
@@ -59,7 +58,7 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
         for part in parts:
             for module in (part, *attentions(part)):
                 stack.enter_context(module.register_forward_pre_hook(inputs.__setitem__))
-        _, weights, _ = watched(net, lambda: net(batch), "this model")
+        _, weights, _ = watch_parts(net, lambda: net(batch))
     observed = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
         x_BKD, words = inputs[part]

@@ -25,7 +25,7 @@ from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import Batch, BatchMaker, kept_indices
 from imdbattn.data.tokenizer import FIRST_WORD
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
 from imdbattn.io.files import expanded, sha256_of, write_table
 from imdbattn.nn.ladder import Classifier
@@ -150,7 +150,8 @@ class Subject:
         self.maker = self.predictor.batch_maker_of_ids(split)
         shuffled_N = np.random.default_rng(options.seed).permutation(len(split))
         self.chosen_N = shuffled_N[: options.reviews]
-        attributions.observe(self.net, self.maker.of_items(self.chosen_N[:1]))  # raises UserError
+        with wrapping_errors("this model cannot be explained"):
+            attributions.observe(self.net, self.maker.of_items(self.chosen_N[:1]))
         is_probe = corpus.source_kind == "order_probe"
         words = corpus.vectors.words if is_probe else []
         # its reviews have known reasons
