@@ -12,7 +12,7 @@ from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import Plan
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged, map_per_token, ragged
 from imdbattn.data.word_vectors import WordVectors
-from imdbattn.nn.beyond.context import Phrases, folds_of
+from imdbattn.nn.beyond.context import Phrases, counting_folds
 from imdbattn.settings.schema import PhraseSettings
 from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.reviews.module import ReviewClassifier
@@ -50,7 +50,7 @@ def phrases(
         known = random_phrases(chosen.longest, chosen.min_reviews, chosen.folds, classes, rows)
         return copy.deepcopy(known)
     targets_NC = torch.nn.functional.one_hot(data.labels, classes)
-    return phrases_of(chosen, data, folds_of(data.labels, chosen.folds), targets_NC, rows)
+    return phrases_of(chosen, data, counting_folds(data.labels, chosen.folds), targets_NC, rows)
 
 
 @cache

@@ -122,12 +122,14 @@ def read_onnx(path: Path) -> Callable[..., Tensor]:
     return run
 
 
-def bisected(keys_P: Tensor, values: Tensor, **_: object) -> Tensor:
-    """Returns torch.searchsorted for int64 by bisection: the number of keys below each value."""
+def bisected(sorted_P: Tensor, values: Tensor, **_: object) -> Tensor:
+    """Returns torch.searchsorted for int64 by bisection: the number of entries below each value."""
     below = torch.zeros_like(values)
-    for power in reversed(range(len(keys_P).bit_length())):
+    for power in reversed(range(len(sorted_P).bit_length())):
         more = below + 2**power
-        fits = (more <= len(keys_P)) & (keys_P[(more - 1).clamp(max=len(keys_P) - 1)] < values)
+        fits = (more <= len(sorted_P)) & (
+            sorted_P[(more - 1).clamp(max=len(sorted_P) - 1)] < values
+        )
         below = torch.where(fits, more, below)
     return below
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 VECTORS = "embedding.vectors_VD"
 # These depend on the ids.
 SLOTS = "embedding.slot_V"
-PHRASES = "context.phrases.keys_P"
+PHRASES = "context.phrases.codes_P"
 
 
 def choose_vectors(
@@ -120,18 +120,18 @@ def with_vectors(
     return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
 
 
-def renumbered(keys_P: Tensor, rows_K: Tensor, rows: int) -> Tensor:
-    """Returns keys of phrases (nn/beyond/context) with the places in `rows_K` as ids.
+def renumbered(codes_P: Tensor, rows_K: Tensor, id_count: int) -> Tensor:
+    """Returns the codes of phrases (nn/beyond/context) with the places in `rows_K` as ids.
 
-    rows: the number of ids before.
+    id_count: the number of ids before.
     """
-    place_V = torch.zeros(rows, dtype=torch.int64)
+    place_V = torch.zeros(id_count, dtype=torch.int64)
     place_V[rows_K] = torch.arange(len(rows_K))
-    new_P = torch.zeros_like(keys_P)
+    new_P = torch.zeros_like(codes_P)
     factor = 1
-    while keys_P.any():
-        new_P += place_V[keys_P % rows] * factor
-        keys_P = keys_P // rows
+    while codes_P.any():
+        new_P += place_V[codes_P % id_count] * factor
+        codes_P = codes_P // id_count
         factor *= len(rows_K)
     return new_P
 

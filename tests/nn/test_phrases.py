@@ -21,7 +21,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged
 from imdbattn.errors import UserError
-from imdbattn.nn.beyond.context import Phrases, folds_of
+from imdbattn.nn.beyond.context import Phrases, counting_folds
 from imdbattn.runs.apply import open_settings
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.schema import PhraseSettings
@@ -50,7 +50,7 @@ def counted(
     """The phrases, and the ratios that each word of these texts is trained with, (M, F)."""
     targets_NC = F.one_hot(data.labels, classes) if targets_NC is None else targets_NC
     chosen = PhraseSettings(longest=longest, min_reviews=least, folds=folds)
-    return phrases_of(chosen, data, folds_of(data.labels, folds), targets_NC, ROWS)
+    return phrases_of(chosen, data, counting_folds(data.labels, folds), targets_NC, ROWS)
 
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
@@ -117,7 +117,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labeled(train, 2), 2, longest, least)
-    assert len(phrases.keys_P) == len(known)
+    assert len(phrases.codes_P) == len(known)
     found_BTO = found(phrases, *texts)
     assert found_BTO.shape[2] == longest
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
@@ -151,7 +151,7 @@ def test_ratios_are_those_of_the_paper_for_the_whole_set_and_without_each_fold(c
             (phrases_in(text, longest), target_C)
             for text, target_C in zip(texts, targets_NC.tolist(), strict=True)
         ]
-        fold_of = folds_of(data.labels, folds).tolist()
+        fold_of = counting_folds(data.labels, folds).tolist()
 
         def same(ratios: Tensor, expected: Tensor) -> None:
             torch.testing.assert_close(ratios, expected, atol=1e-5, rtol=1e-5)
@@ -184,12 +184,12 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
     """With other labels in one fold, no bit of its own ratios changes; all others change."""
     drawn = reviews(seed=fold, count=30 * classes * FOLDS, longest=12, words=ROWS - 2)
     data = Ragged(drawn.ids, drawn.offsets, torch.arange(len(drawn)) % classes, drawn.rows)
-    fold_N = folds_of(data.labels, FOLDS)
+    fold_N = counting_folds(data.labels, FOLDS)
     other = moved_round(data, fold_N == fold, classes)
-    assert folds_of(other.labels, FOLDS).equal(fold_N), "the test's own premise"
+    assert counting_folds(other.labels, FOLDS).equal(fold_N), "the test's own premise"
     before, before_MF = counted(data, classes)
     after, after_MF = counted(other, classes)
-    assert after.keys_P.equal(before.keys_P)
+    assert after.codes_P.equal(before.codes_P)
     fold_M = fold_N.repeat_interleave(data.lengths)
     for number in range(FOLDS):
         same = after_MF[fold_M == number].equal(before_MF[fold_M == number])
@@ -250,11 +250,11 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings)
     theirs, checkpoint = open_settings(cfg)
     loaded = predictor_of(theirs, checkpoint)
     fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
-    assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
+    assert loaded.net.context.phrases.codes_P.equal(fresh.net.context.phrases.codes_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {
-        f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
+        f"net.context.phrases.{name}" for name in ("codes_P", "log_counts_PC")
     }
     assert "ratios_MF" not in kept

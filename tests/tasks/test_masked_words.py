@@ -22,7 +22,7 @@ PLAIN = ("model.phrases=null",)
 GUESSED = torch.arange(2, 2 + WORDS, 2)  # every other word may be masked
 
 
-def guesser(settings, *overrides: str) -> MaskedWords:
+def masked_words(settings, *overrides: str) -> MaskedWords:
     encoder = net(settings, "pretrained", *PLAIN, *overrides)
     return MaskedWords(encoder, GUESSED, torch.ones_like(GUESSED), 2 + WORDS).eval()
 
@@ -34,7 +34,7 @@ REVIEWS = st.lists(
 
 def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
     """Another word in its place changes the target alone; another neighbor, the prediction."""
-    model = guesser(settings)
+    model = masked_words(settings)
 
     @given(REVIEWS, st.data())
     def holds(reviews, data):
@@ -59,7 +59,10 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
 
 def test_a_masked_word_is_predicted_from_its_own_place_after_cls(settings):
     pooling = "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling"
-    model, batch = guesser(settings, pooling, "model.net.layers=0"), batch_of(ragged([[2, 4, 6]]))
+    model, batch = (
+        masked_words(settings, pooling, "model.net.layers=0"),
+        batch_of(ragged([[2, 4, 6]])),
+    )
     masked = torch.tensor([[True, False, False]])
     before, _ = model(batch, masked, torch.tensor([0]))
     with torch.no_grad():
@@ -99,7 +102,7 @@ def test_only_validation_is_scored(pretrained):
 def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = saved(folder, "best")["state_dict"]
-    assert weights["net.guessed_G"].min() >= FIRST_WORD  # <unk> is no word to predict
+    assert weights["net.maskable_G"].min() >= FIRST_WORD  # <unk> is no word to predict
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     corpus = prepare_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
@@ -119,7 +122,7 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
 
 def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings):
     """A recorded step predicts as many words whatever is masked."""
-    model = guesser(settings)
+    model = masked_words(settings)
     module = MaskedWordModule(model, settings("model=pretrained", "task=masked_words"), {})
     batch = batch_of(ragged([[2, 4, 3, 6, 8], [4, 2], [3]]))
     masked = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0]]).bool()

@@ -15,31 +15,34 @@ from torch import Tensor, nn
 from imdbattn.nn.ladder import FIRST_WORD, MakePart, WordPositions
 
 
-def phrase_keys(tokens: Tensor, before_W: Tensor, rows: int) -> Tensor:
-    """Ids (...) and those of the words before, nearest first, (..., W) -> a different key for each
-    phrase, (..., O).
+def phrase_codes(tokens: Tensor, before_W: Tensor, id_count: int) -> Tensor:
+    """Returns a different code for each phrase, (..., O).
 
-    -1 where a word is <unk> or <pad>, or the review starts. rows: number of ids; rows^(W + 1) must
-    be below 2^63.
+    tokens: ids of words (...). before_W: ids of the words before each, nearest first, (..., W).
+
+    The code is -1 where a word is <unk> or <pad>, or the review starts. id_count^(W + 1) must be
+    below 2^63.
     """
-    keys, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
+    codes, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
     for word in before_W.unbind(-1):
-        factor *= rows
-        keys.append(torch.where((keys[-1] < 0) | (word < FIRST_WORD), -1, keys[-1] + word * factor))
-    return torch.stack(keys, -1)
+        factor *= id_count
+        codes.append(
+            torch.where((codes[-1] < 0) | (word < FIRST_WORD), -1, codes[-1] + word * factor)
+        )
+    return torch.stack(codes, -1)
 
 
-def rows_of(keys: Tensor, keys_P: Tensor) -> Tensor:
-    """Returns the row of each key: 1 + its place among the ascending `keys_P`, 0 for others."""
-    if not len(keys_P):
-        return torch.zeros_like(keys)
-    index = torch.searchsorted(keys_P, keys).clamp_(max=len(keys_P) - 1)
-    return (index + 1) * (keys_P[index] == keys)
+def rows_of(codes: Tensor, codes_P: Tensor) -> Tensor:
+    """Returns the row of each code: 1 + its place among the ascending `codes_P`, 0 for others."""
+    if not len(codes_P):
+        return torch.zeros_like(codes)
+    index = torch.searchsorted(codes_P, codes).clamp_(max=len(codes_P) - 1)
+    return (index + 1) * (codes_P[index] == codes)
 
 
-def folds_of(labels_N: Tensor, folds: int) -> Tensor:
-    """Returns the fold of each review, (N,): consecutive blocks of each class, as adjacent IMDB
-    reviews are about one film.
+def counting_folds(labels_N: Tensor, folds: int) -> Tensor:
+    """Returns (N,): the fold of each review, without which its phrases are counted. Folds are
+    consecutive blocks of each class, because adjacent IMDB reviews are about one film.
     """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
@@ -66,24 +69,25 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    keys_P: from `phrase_keys`, ascending, without row 0. log_counts_PC: ratios, zeros in row 0.
-    rows: number of ids. longest: words of the longest phrase.
+    codes_P: from `phrase_codes`, ascending, without row 0. log_counts_PC: ratios, zeros in row 0.
+    longest: words of the longest phrase.
     """
 
-    keys_P: Tensor
+    codes_P: Tensor
     log_counts_PC: Tensor
 
-    def __init__(self, keys_P: Tensor, log_counts_PC: Tensor, rows: int, longest: int):
+    def __init__(self, codes_P: Tensor, log_counts_PC: Tensor, id_count: int, longest: int):
         super().__init__()
-        self.rows, self.longest, self.columns = rows, longest, log_counts_PC.shape[1]
-        self.register_buffer("keys_P", keys_P)
+        self.id_count, self.longest, self.columns = id_count, longest, log_counts_PC.shape[1]
+        self.register_buffer("codes_P", codes_P)
         self.register_buffer("log_counts_PC", log_counts_PC)
 
     def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
-        """Ids, and those of the words before each -> rows of the phrases that end there, (B, T, O);
-        0 if unknown.
+        """Returns the rows of the phrases that end at each word, (B, T, O); 0 if unknown.
+
+        before_BTW: ids of the words before each word.
         """
-        return rows_of(phrase_keys(tokens_BT, before_BTW, self.rows), self.keys_P)
+        return rows_of(phrase_codes(tokens_BT, before_BTW, self.id_count), self.codes_P)
 
     def ratios(self, phrases_BTO: Tensor) -> Tensor:
         """Returns their log-count ratios, (B, T, F)."""
@@ -94,7 +98,7 @@ def count_phrases(
     ids: tuple[Tensor, Tensor, Tensor],
     fold_N: Tensor,
     targets_NC: Tensor,
-    rows: int,
+    id_count: int,
     least: int,
     folds: int,
 ) -> tuple[Phrases, Tensor]:
@@ -105,27 +109,27 @@ def count_phrases(
     Args:
         ids: ids of all words of the training reviews, (M,); ids of the words before each, nearest
             first and 0 before the start of the review, (M, W); and the review of each, (M,).
-        fold_N: see `folds_of`.
+        fold_N: see `counting_folds`.
         targets_NC: probabilities of each review's class; their sums are expected counts (Su et al.,
             "Large Scale Text Classification using Semi-supervised Multinomial Naive Bayes", 2011).
     """
     ids_M, before_MW, review_M = ids
-    keys_MO = phrase_keys(ids_M, before_MW, rows)
-    keys, times = keys_MO[keys_MO >= 0].unique(return_counts=True)
-    keys = keys[times >= least]  # most phrases are removed before the expensive part
-    row_MO = rows_of(keys_MO, keys)
-    pairs = (review_M[:, None] * (len(keys) + 1) + row_MO)[row_MO > 0].unique()  # one per review
-    review, phrase = pairs // (len(keys) + 1), pairs % (len(keys) + 1) - 1
-    known = phrase.bincount(minlength=len(keys)) >= least
+    codes_MO = phrase_codes(ids_M, before_MW, id_count)
+    codes, times = codes_MO[codes_MO >= 0].unique(return_counts=True)
+    codes = codes[times >= least]  # most phrases are removed before the expensive part
+    row_MO = rows_of(codes_MO, codes)
+    pairs = (review_M[:, None] * (len(codes) + 1) + row_MO)[row_MO > 0].unique()  # one per review
+    review, phrase = pairs // (len(codes) + 1), pairs % (len(codes) + 1) - 1
+    known = phrase.bincount(minlength=len(codes)) >= least
     row_MO = F.pad(known.cumsum(0) * known, (1, 0))[row_MO]  # rows among the known phrases
-    keys_P, column = keys[known], known.cumsum(0) - 1
+    codes_P, column = codes[known], known.cumsum(0) - 1
     review, phrase = review[known[phrase]], phrase[known[phrase]]
-    cells = fold_N[review] * len(keys_P) + column[phrase]
+    cells = fold_N[review] * len(codes_P) + column[phrase]
     counts = [
-        cells.bincount(weights_N[review].double(), folds * len(keys_P))
+        cells.bincount(weights_N[review].double(), folds * len(codes_P))
         for weights_N in targets_NC.T
     ]
-    counts_KCP = torch.stack(counts).unflatten(1, (folds, len(keys_P))).transpose(0, 1)
+    counts_KCP = torch.stack(counts).unflatten(1, (folds, len(codes_P))).transpose(0, 1)
     whole_CP = counts_KCP.sum(0)
     whole_PC, *out_of_fold = (
         F.pad(log_count_ratios(one_CP), (0, 0, 1, 0))
@@ -133,7 +137,7 @@ def count_phrases(
     )
     cell_MO = fold_N[review_M][:, None] * len(whole_PC) + row_MO
     ratios_MF = F.embedding(cell_MO, torch.cat(out_of_fold)).flatten(1)
-    return Phrases(keys_P, whole_PC, rows, before_MW.shape[-1] + 1), ratios_MF
+    return Phrases(codes_P, whole_PC, id_count, before_MW.shape[-1] + 1), ratios_MF
 
 
 class Context(nn.Module):

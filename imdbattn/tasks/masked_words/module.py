@@ -32,7 +32,8 @@ class MaskedWordData(ReviewData):
     @staticmethod
     def read(settings: TextSettings) -> ReviewCorpus:
         corpus = prepare_reviews(settings.data)
-        facts = {"known_tokens": corpus.facts["known_tokens"]}  # the others are of reviews
+        # The other facts describe labeled reviews.
+        facts = {"known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)
         return with_extra(corpus, settings.data, labeled=False) if settings.data.extra else corpus
 
@@ -97,11 +98,11 @@ class MaskedWordModule(Learner):
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.vectors.table_VD))
         counts_V[:FIRST_WORD] = 0
-        counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
+        counts_G, maskable_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
         tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
         model = settings.model.model_copy(update={"phrases": None})  # phrases need labels
         encoder: Any = build_classifier(model, corpus.vectors, 2, tuned_R)
-        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.vectors.table_VD))
+        net = MaskedWords(encoder, maskable_G, counts_G, len(corpus.vectors.table_VD))
         return cls(net, settings, {"vectors": corpus.vectors.fingerprint})
 
     def predict(
@@ -112,10 +113,10 @@ class MaskedWordModule(Learner):
         most: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
-        of its review, and True. With `most`, it returns `most` positions; those that are not masked
-        have a loss of 0 and False.
+        of its review, and True. With `most`, it returns `most` positions. A position that is not
+        masked has a loss of 0, and False for the others.
         """
-        masked_BT = masked_BT & self.net.maskable(batch.tokens_BT)
+        masked_BT = masked_BT & self.net.is_maskable(batch.tokens_BT)
         indices_M, is_masked_M = masked_indices(masked_BT, most)
         logits_MG, words_M = self.net(batch, masked_BT, indices_M)
         losses_M = F.cross_entropy(

@@ -14,7 +14,7 @@ from imdbattn.data.phrases import PhraseBatch, ids_before
 from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
 from imdbattn.io.files import Weights
-from imdbattn.nn.beyond.context import Phrases, count_phrases, folds_of
+from imdbattn.nn.beyond.context import Phrases, count_phrases, counting_folds
 from imdbattn.settings.schema import PhraseSettings
 
 
@@ -35,20 +35,20 @@ def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
     labels_N = corpus.splits["train"].labels.clone()
     # This divides the texts of data.extra among all folds, too.
     labels_N[len(labels_N) - corpus.added :] = -1
-    return folds_of(labels_N, folds)
+    return counting_folds(labels_N, folds)
 
 
 def phrases_of(
-    settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, rows: int
+    settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, id_count: int
 ) -> tuple[Phrases, Tensor]:
     """Returns what nn/beyond/context.count_phrases does for the training reviews.
 
-    rows: number of vectors. Raises UserError if the ids of the phrases are too large.
+    id_count: number of vectors. Raises UserError if the ids of the phrases are too large.
     """
     longest, least, folds = settings.longest, settings.min_reviews, settings.folds
-    if rows**longest >= 2**63:
+    if id_count**longest >= 2**63:
         raise UserError(
-            f"model.phrases.longest={longest} is too large for {rows:,} vectors: set it to"
+            f"model.phrases.longest={longest} is too large for {id_count:,} vectors: set it to"
             f" {longest - 1}"
         )
     device = train.ids.device
@@ -56,15 +56,18 @@ def phrases_of(
     indices_M = torch.arange(len(train.ids), device=device)
     before_MW = ids_before(train.ids, indices_M, train.offsets[review_M], longest - 1)
     ids = train.ids.long(), before_MW, review_M
-    return count_phrases(ids, folds_N, targets_NC, rows, least, folds)
+    return count_phrases(ids, folds_N, targets_NC, id_count, least, folds)
 
 
-def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, rows: int) -> Phrases:
-    """Returns the phrases of a trained net. settings: model.phrases. rows: number of vectors."""
-    keys_P, log_counts_PC = (
-        weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
+def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, id_count: int) -> Phrases:
+    """Returns the phrases of a trained net.
+
+    settings: model.phrases. id_count: number of vectors.
+    """
+    codes_P, log_counts_PC = (
+        weights[f"context.phrases.{name}"] for name in ("codes_P", "log_counts_PC")
     )
-    return Phrases(keys_P, log_counts_PC.float(), rows, settings.longest)
+    return Phrases(codes_P, log_counts_PC.float(), id_count, settings.longest)
 
 
 def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:

@@ -75,8 +75,8 @@ class ReviewPredictor(Predictor):
         if settings.model.phrases:
             from imdbattn.tasks.reviews.phrases import phrases_of_checkpoint
 
-            rows = len(vectors.table_VD)
-            phrases = phrases_of_checkpoint(settings.model.phrases, weights, rows)
+            id_count = len(vectors.table_VD)
+            phrases = phrases_of_checkpoint(settings.model.phrases, weights, id_count)
         tuned_R = tuned_ids(weights, "embedding")
         net = build_classifier(settings.model, vectors, len(metadata["labels"]), tuned_R, phrases)
         load_weights(net, weights)
