@@ -7,10 +7,10 @@ from pathlib import Path
 import yaml
 
 from imdbattn.errors import UserError, in_line, print_any_text
-from imdbattn.tools.check import process, score
+from imdbattn.tools.check import grade, process
 from imdbattn.tools.check.options import parse
 
-__all__ = ["main", "score"]
+__all__ = ["grade", "main"]
 
 
 def main() -> None:

@@ -351,10 +351,10 @@ def test_json_is_one_object_with_the_same_status_also_if_the_file_forks(command,
     done = command(write(tmp_path, text), "--json")
     page = json.loads(done.stdout)
     assert done.returncode == 1
-    keys = {"version", "file", "score", "points", "parts", "not_found", "checks", "printed"}
+    keys = {"version", "file", "grade", "points", "parts", "not_found", "checks", "printed"}
     assert set(page) == keys
-    assert (page["version"], page["file"], page["parts"]) == (1, "mine.py", ["masked_mean"])
-    assert page["score"] == {"held": 3, "of": 4}, "the fork reports nothing"
+    assert (page["version"], page["file"], page["parts"]) == (2, "mine.py", ["masked_mean"])
+    assert page["grade"] == {"held": 3, "of": 4}, "the fork reports nothing"
     assert page["printed"] == "seen"
     keys = {"part", "check", "held", "finding", "sentence", "example", "fix", "line"}
     assert all(set(result) == keys for result in page["checks"])
@@ -385,7 +385,7 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
     assert done.returncode == 1
     assert [check["held"] for check in page["checks"]] == [True] * 6 + [False]
     assert page["checks"][6]["finding"] == finding
-    assert page["score"] == {"held": 6, "of": 7}
+    assert page["grade"] == {"held": 6, "of": 7}
     assert time.monotonic() - started < 20
 
 
@@ -509,8 +509,8 @@ def test_score_shows_a_table():
     names: dict = {}
     exec(LINEARS.replace("words.sum(1).clamp(min=1)", "words.sum(1)"), names)
     state = torch.get_rng_state()
-    assert imdbattn.check.score(names["SelfAttention"]).passed
-    report = imdbattn.check.score(masked_mean=names["masked_mean"])
+    assert imdbattn.check.grade(names["SelfAttention"]).passed
+    report = imdbattn.check.grade(masked_mean=names["masked_mean"])
     assert not report.passed
     assert "<td>nan-without-words</td>" in report._repr_html_()
     assert "WRONG  masked_mean: nan-without-words." in repr(report)
@@ -518,8 +518,8 @@ def test_score_shows_a_table():
     assert torch.get_default_dtype() == torch.float32
     report.results[0]["sentence"] = "<script>"
     assert "<script>" not in report._repr_html_()
-    with pytest.raises(UserError, match=r"write score\(SelfAttention=average\)"):
-        imdbattn.check.score(average=names["masked_mean"])
+    with pytest.raises(UserError, match=r"write grade\(SelfAttention=average\)"):
+        imdbattn.check.grade(average=names["masked_mean"])
 
 
 # --- graders --------------------------------------------------------------------------------------
@@ -560,10 +560,10 @@ def test_a_part_of_which_no_check_could_be_made_is_not_scored(graded, tmp_path):
     (tmp_path / "mine.py").write_text("import absent_package\n")
     page = json.loads(graded("--format", "gradescope", "--points", "points.yaml").stdout)
     assert all("score" not in test for test in page["tests"])
-    assert "Not scored: no check of this part could be made." in page["tests"][0]["output"]
+    assert "Not graded: no check of this part could be made." in page["tests"][0]["output"]
     assert 'put tests and training under if __name__ == "__main__"' in page["output"]
     assert (
-        "Not scored, because no check could be made: SelfAttention, masked_mean, PlainLayer."
+        "Not graded, because no check could be made: SelfAttention, masked_mean, PlainLayer."
         in " ".join(page["output"].split())
     )
 

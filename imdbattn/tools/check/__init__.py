@@ -1,4 +1,4 @@
-"""Checks attention modules of students: `python -m imdbattn.check`, in a notebook `score`."""
+"""Checks attention modules of students: `python -m imdbattn.check`, in a notebook `grade`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     from imdbattn.tools.check.report import Outcome
 
 
-def score(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
-    """Checks classes and functions of this process: score(SelfAttention, masked_mean=average).
+def grade(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
+    """Checks classes and functions of this process: grade(SelfAttention, masked_mean=average).
 
     sheet: the name of a sheet, or a YAML file; found out from the names by default. Returns a
     report, which a notebook shows as a table; `passed` is whether all checks hold.

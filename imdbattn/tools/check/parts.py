@@ -16,9 +16,9 @@ from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
 HELPER = "It was not checked: {} uses it, and not as {}."
 
 
-def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iterator[Message]:
-    """Messages: {"parts": names of their checks}, and those of running.run. sheet: its name; None
-    for the one that the names in the file belong to.
+def check(file: str, names: Mapping[str, str], sheet_name: str | None = None) -> Iterator[Message]:
+    """Messages: {"parts": names of their checks}, and those of running.run. sheet_name: None
+    for the sheet that the names in the file belong to.
 
     Last comes {"done": True}, or {"error": message} for a UserError.
     """
@@ -27,8 +27,8 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         own = vars(source.load(file))
         named = {part: required(own, part, name, file) for part, name in names.items()}
         things = {name: thing for name, thing in own.items() if is_students(thing)}
-        page = sheet_of(things, named, sheet)
-        parts = parts_among(page, named | things, file, own)
+        sheet = sheet_of(things, named, sheet_name)
+        parts = parts_among(sheet, named | things, file, own)
     except UserError as error:
         yield {"error": str(error)}
         return
@@ -36,36 +36,36 @@ def check(file: str, names: Mapping[str, str], sheet: str | None = None) -> Iter
         yield {"result": result_of("file", "import", False, *finding_of(error, "file", file))}
         yield {"done": True}
         return
-    yield from check_parts(parts, page, own)
+    yield from check_parts(parts, sheet, own)
     yield {"done": True}
 
 
-def check_objects(things: Own, sheet: str | None = None) -> Iterator[Message]:
+def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Message]:
     """As check, for classes and functions of this process by their names. Raises UserError."""
-    page = sheet_of(things, {}, sheet)
-    known = [id(thing) for *_, thing in matches(page, things)]
+    sheet = sheet_of(things, {}, sheet_name)
+    known = [id(thing) for *_, thing in matches(sheet, things)]
     for name, thing in things.items():
         if id(thing) not in known:
-            parts = ", ".join(page.parts)
-            raise UserError(f"{name} is none of {parts}: write score(SelfAttention={name})")
+            parts = ", ".join(sheet.parts)
+            raise UserError(f"{name} is none of {parts}: write grade(SelfAttention={name})")
     own: Own = {}
     for thing in things.values():
         own |= getattr(thing, "__globals__", {})
-    yield from check_parts(parts_among(page, things, "", own | things), page, things)
+    yield from check_parts(parts_among(sheet, things, "", own | things), sheet, things)
 
 
-def check_parts(parts: list[Part], page: Sheet, own: Own) -> Iterator[Message]:
+def check_parts(parts: list[Part], sheet: Sheet, own: Own) -> Iterator[Message]:
     """Yields the messages of these parts. own: the names of the file."""
     parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
     checks = {part.name: names_of_checks(part) for part in parts}
-    yield {"parts": checks, "sheet": page.title, "expected": page.parts}
+    yield {"parts": checks, "sheet": sheet.title, "expected": sheet.parts}
     wrong: list[Any] = []  # the classes and functions of the parts in which a check fails
     for number, part in enumerate(parts):
         yield {"doing": [part.name, checks[part.name][0]]}
         part = parts[number] = settle(part)
         helped = part_helped(part, parts, own)
         checks[part.name] = [] if helped else names_of_checks(part)
-        yield {"parts": checks, "labels": {part.name: labels_of(part, page) for part in parts}}
+        yield {"parts": checks, "labels": {part.name: labels_of(part, sheet) for part in parts}}
         for note in [HELPER.format(helped, part.entry.signature)] if helped else notes(part):
             yield {"result": result_of(part.name, "sheet", None, None, note)}
         if helped:
@@ -93,10 +93,10 @@ def names_of_checks(part: Part) -> list[str]:
     return [rule.name for rule in part.kind.rules()]
 
 
-def labels_of(part: Part, page: Sheet) -> list[str]:
+def labels_of(part: Part, sheet: Sheet) -> list[str]:
     """Further names of the part: of its kind, of the sheet, and of the sheet's stub."""
     labels = [part.kind.name, *part.kind.also_called]
-    for entry in page.entries:
+    for entry in sheet.entries:
         if entry.kinds[0] == part.kind.name:
             labels += [entry.name, *entry.stub_names]
     return labels
@@ -126,28 +126,28 @@ def required(own: Own, part: str, name: str, file: str) -> Any:
     return own[name]
 
 
-def sheet_of(things: Own, named: Own, sheet: str | None) -> Sheet:
+def sheet_of(things: Own, named: Own, sheet_name: str | None) -> Sheet:
     """Returns the sheet of this name, or the one that has the parts that are named, or that the
     file is recognized as.
     """
-    if sheet:
-        return load(sheet)
+    if sheet_name:
+        return load(sheet_name)
     sheets = [load(name) for name in OWN]
-    having = [page for page in sheets if named and named.keys() <= {*page.parts}]
+    having = [sheet for sheet in sheets if named and named.keys() <= {*sheet.parts}]
     return having[0] if having else choose(sheets, named | things)
 
 
-def parts_among(page: Sheet, things: Own, file: str, own: Own) -> list[Part]:
+def parts_among(sheet: Sheet, things: Own, file: str, own: Own) -> list[Part]:
     """Returns the parts of the sheet among these things. Raises UserError if there is none."""
     parts: dict[str, Part] = {}
-    for entry, name, thing in matches(page, things):
+    for entry, name, thing in matches(sheet, things):
         shown = name if entry.any_name or entry.name in parts else entry.name
         if shown not in parts:
             kind, way = KINDS[entry.kinds[0]], entry.ways[0]
             parts[shown] = Part(shown, thing, entry, kind, file, own, way)
     if not parts:
-        stub = f"--stub {page.name} prints a file with all of them"
-        raise UserError(f"{file or 'it'} has none of {', '.join(page.parts)}: {stub}")
+        stub = f"--stub {sheet.name} prints a file with all of them"
+        raise UserError(f"{file or 'it'} has none of {', '.join(sheet.parts)}: {stub}")
     return list(parts.values())
 
 

@@ -87,23 +87,23 @@ class Outcome:
         reasons = ("blocked", "not-checked", "not-compared")
         return sum(result["finding"] in reasons for result in self.results)
 
-    def scored(self) -> dict[str, float | None]:
+    def earned(self) -> dict[str, float | None]:
         """Returns the points of each part: in proportion to the checks that hold, and at most half
         if it computes another function; None if no check could be made.
         """
-        scores: dict[str, float | None] = {}
+        earned: dict[str, float | None] = {}
         for name, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
             parts = {name, *self.called(name)}
             made = [r for r in self.results if r["part"] in parts and r["held"] is not None]
             share = sum(r["held"] for r in made) / max(1, len(made))
             if any(not r["held"] and r["check"] not in SAME_FUNCTION for r in made):
                 share = min(share, 0.5)
-            scores[name] = round(most * share, 4) if made else None
-        return scores
+            earned[name] = round(most * share, 4) if made else None
+        return earned
 
     @property
     def total(self) -> float:
-        return round(sum(filter(None, self.scored().values())), 4)
+        return round(sum(filter(None, self.earned().values())), 4)
 
     @property
     def status(self) -> int:
@@ -122,8 +122,8 @@ class Outcome:
         text += f" {self.unmade} could not be made." * bool(self.unmade)
         if self.points:
             text += f" {self.total:g} of {sum(self.points.values()):g} points."
-            missing = ", ".join(part for part, value in self.scored().items() if value is None)
-            text += f" Not scored, because no check could be made: {missing}." * bool(missing)
+            missing = ", ".join(part for part, value in self.earned().items() if value is None)
+            text += f" Not graded, because no check could be made: {missing}." * bool(missing)
         return text
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ def explained(r: Result) -> str:
 
 
 def as_text(outcome: Outcome) -> str:
-    """Checks that hold, findings, checks that were not made, and the score."""
+    """Checks that hold, findings, checks that were not made, and the grade."""
     right, wrong, unmade = map(outcome.of, (True, False, None))
     blocks = [
         "\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in right),
@@ -179,13 +179,13 @@ def as_text(outcome: Outcome) -> str:
     return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
 
 
-def page(outcome: Outcome) -> Result:
-    start = {"version": 1, "file": outcome.file}
+def as_dict(outcome: Outcome) -> Result:
+    start = {"version": 2, "file": outcome.file}
     if outcome.error:
         return start | {"error": outcome.error}
     return start | {
-        "score": {"held": sum(outcome.made), "of": len(outcome.made)},
-        "points": outcome.scored() if outcome.points else None,
+        "grade": {"held": sum(outcome.made), "of": len(outcome.made)},
+        "points": outcome.earned() if outcome.points else None,
         "parts": list(outcome.parts),
         "not_found": [part for part in outcome.expected if part not in outcome.parts],
         "checks": outcome.results,
@@ -194,20 +194,22 @@ def page(outcome: Outcome) -> Result:
 
 
 def as_json(outcomes: list[Outcome]) -> str:
-    return json.dumps(page(outcomes[0]) if len(outcomes) == 1 else [*map(page, outcomes)], indent=1)
+    return json.dumps(
+        as_dict(outcomes[0]) if len(outcomes) == 1 else [*map(as_dict, outcomes)], indent=1
+    )
 
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
-    """results.json of Gradescope: one test per part, without a score if it was not checked."""
+    """results.json of Gradescope: one test per part, without points if it was not checked."""
     (outcome,), tests = outcomes, []
-    for part, value in outcome.scored().items():
+    for part, value in outcome.earned().items():
         parts = {part, *outcome.called(part)}
         text = "\n".join(
             explained(result) for result in outcome.of(False) if result["part"] in parts
         )
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
-            test["output"] = "Not scored: no check of this part could be made."
+            test["output"] = "Not graded: no check of this part could be made."
         else:
             test |= {
                 "score": value,

@@ -157,14 +157,14 @@ def load(name: str) -> Sheet:
     file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
-    page = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
-    if not isinstance(page, dict) or not isinstance(page.get("parts"), dict):
+    content = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
+    if not isinstance(content, dict) or not isinstance(content.get("parts"), dict):
         raise UserError(f"{name} is not a sheet: it has no parts")
-    entries = [entry_of(name, part, keys) for part, keys in page["parts"].items()]
-    if page.get("with"):
-        entries += [replace(entry, optional=True) for entry in load(page["with"]).entries]
-    title = str(page.get("title", file.stem))
-    return Sheet(file.stem, title, entries, str(page.get("about", "")))
+    entries = [entry_of(name, part, keys) for part, keys in content["parts"].items()]
+    if content.get("with"):
+        entries += [replace(entry, optional=True) for entry in load(content["with"]).entries]
+    title = str(content.get("title", file.stem))
+    return Sheet(file.stem, title, entries, str(content.get("about", "")))
 
 
 def entry_of(sheet: str, part: str, keys: Any) -> Entry:
