@@ -68,7 +68,8 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
         # The cache_dir of the run folder, which may be untrusted, is never used.
         data["cache_dir"] = changes.get("cache_dir")
     if "source" in changes:  # it replaces the run's data, and is read completely
-        data |= dict.fromkeys({"path", "hub", "limit"} & (recorded.keys() - changes.keys()))
+        names = {"path", "hub", "hub_config", "hub_splits", "limit"}
+        data |= dict.fromkeys(names & (recorded.keys() - changes.keys()))
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
     HUB_NAME_PATTERN,
     Amount,
@@ -57,3 +58,5 @@ class TranslationSettings(ReadDataSettings):
     def check(self) -> None:
         source = self.source if isinstance(self.source, str) else self.source.target
         check_source("data", source, path=self.path, hub=self.hub)
+        if self.hub_config and not self.hub:
+            raise UserError("data.hub_config is of a data set: set data.hub")

@@ -209,6 +209,8 @@ class ReviewDataSettings(ReadDataSettings):
         if source == "hub" and not (self.hub or self.path):
             source = "auto"  # the data set is IMDB
         check_source("data", source, path=self.path, hub=self.hub)
+        if (self.hub_config or self.hub_splits) and not (self.hub or self.path):
+            raise UserError("data.hub_config and data.hub_splits are of a data set: set data.hub")
         if source == "order_probe" and self.probe is None:
             raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):

@@ -11,6 +11,7 @@ from imdbattn.data.corpus import find_source
 from imdbattn.data.sources import pairs
 from imdbattn.data.sources.hub import load_hub
 from imdbattn.errors import UserError
+from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 
 WORDS = {0: "bad", 1: "good"}
@@ -67,6 +68,17 @@ def test_splits_of_the_hub_can_be_named_and_wrong_ones_are_one_line(data_setting
     assert sizes == {"train": 40, "test": 10}
     with pytest.raises(UserError, match=r"splits first, second are none of .*data\.hub_splits"):
         find_source(data_settings(*words))
+
+
+def test_a_run_with_named_splits_of_the_hub_is_scored_on_another_data_set(
+    settings, small, hub, tmp_path
+):
+    words = hub(datasets.DatasetDict(first=split_of("a"), second=split_of("b", 10)))
+    words += ["data.hub_splits={train:first,test:second}", "data.path=null"]
+    fit(settings(*small, "model=mean", "trainer.max_epochs=1", *words), tmp_path / "run")
+    datasets.DatasetDict(test=split_of("c", 8)).save_to_disk(tmp_path / "other")
+    other = [f"run={tmp_path / 'run'}", f"data.path={tmp_path / 'other'}", "trainer=cpu"]
+    assert evaluate_run(settings(*other, config="evaluate"))["count"] == 8
 
 
 @pytest.mark.parametrize(

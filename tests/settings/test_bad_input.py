@@ -114,6 +114,10 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("data.source=packaged"),
         r"data\.source=packaged, data\.path=.* select different data: keep",
     ),
+    "splits of no data set": (
+        typed("data.path=null", "data.limit=40", "data.hub_splits={train: a, test: b}"),
+        r"data\.hub_splits are of a data set: set data\.hub$",
+    ),
     "validation of nothing": (typed("trainer.limit_val_batches=0"), "must be greater than 0"),
     "a setting of another task": (
         typed("task=masked_words", "+class_weights=balanced"),
@@ -243,6 +247,12 @@ def test_a_command_prints_one_line_and_leaves_nothing_behind(
     assert done.returncode == 2
     is_one_line(done.stderr, message)
     assert left_in(place.folder, data_cache) == before
+
+
+def test_a_configuration_without_the_name_of_a_data_set_is_refused(settings):
+    """The pairs would be the packaged ones."""
+    with pytest.raises(UserError, match=r"^data\.hub_config is of a data set: set data\.hub$"):
+        settings("task=seq2seq", "data=translation", "data.hub_config=en-fr")
 
 
 def test_a_sweep_without_its_data_can_be_repeated_in_its_folder(place, shell, small):
