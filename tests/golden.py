@@ -75,7 +75,8 @@ def measure(folder: Path, models: list[str]) -> dict[str, dict]:
         module.training_step = training_step
         start(trainer, module, *arguments, **more)
         batches = hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16]
-        numbers[name] = {"initial weights": weights, "batches": batches}
+        names = sorted(module.state_dict())
+        numbers[name] = {"initial weights": weights, "names": names, "batches": batches}
 
     L.Trainer.fit = fit
     all_jobs = jobs(world, folder)

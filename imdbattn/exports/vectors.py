@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 VECTORS = "embedding.vectors_VD"
 # These depend on the ids.
 SLOTS = "embedding.slot_V"
-PHRASES = "context.phrases.codes_P"
+PHRASES = "context.phrases.keys_P"
 
 
 def choose_vectors(

@@ -102,7 +102,7 @@ def test_only_validation_is_scored(pretrained):
 def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     folder, _ = pretrained
     weights = saved(folder, "best")["state_dict"]
-    assert weights["net.maskable_G"].min() >= FIRST_WORD  # <unk> is no word to predict
+    assert weights["net.guessed_G"].min() >= FIRST_WORD  # <unk> is no word to predict
     cfg = settings(*small, "model=pretrained", f"init={folder}")
     corpus = prepare_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()

@@ -17,26 +17,26 @@ class MaskedWords(nn.Module):
 
     The output weights of the head are the vectors of the words.
 
-    encoder: its pooling and head are not trained. maskable_G: ids of the maskable words.
+    encoder: its pooling and head are not trained. guessed_G: ids of the maskable words.
     counts_G: how often each occurs, to initialize the predicted frequencies. rows: V.
     """
 
-    maskable_G: Tensor
-    place_of_V: Tensor  # index of each id in maskable_G, -1 for an id that is not maskable
+    guessed_G: Tensor
+    place_of_V: Tensor  # index of each id in guessed_G, -1 for an id that is not maskable
 
-    def __init__(self, encoder: Classifier, maskable_G: Tensor, counts_G: Tensor, rows: int):
+    def __init__(self, encoder: Classifier, guessed_G: Tensor, counts_G: Tensor, rows: int):
         super().__init__()
         self.encoder = encoder
         for part in (encoder.pooling, encoder.head):
             part.requires_grad_(False)
-        self.register_buffer("maskable_G", maskable_G)
+        self.register_buffer("guessed_G", guessed_G)
         place_of_V = torch.full((rows,), -1)
-        place_of_V[maskable_G] = torch.arange(len(maskable_G))
+        place_of_V[guessed_G] = torch.arange(len(guessed_G))
         self.register_buffer("place_of_V", place_of_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
         # It replaces every masked word; in the paper, some remain unchanged.
         self.mask_E = nn.Parameter(torch.zeros(width))
-        self.to_vector = nn.Linear(encoder.head.in_features, width)
+        self.guess = nn.Linear(encoder.head.in_features, width)
         self.bias_G = nn.Parameter((counts_G.float() / counts_G.sum()).log())
 
     def is_maskable(self, tokens_BT: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class MaskedWords(nn.Module):
 
     def forward(self, batch: Any, masked_BT: Tensor, indices_M: Tensor) -> tuple[Tensor, Tensor]:
         """Hides the words where `masked_BT` is True. Returns the logits (M, G) of some words, and
-        the indices of these words in `maskable_G` (M,), -1 for words that are not maskable.
+        the indices of these words in `guessed_G` (M,), -1 for words that are not maskable.
 
         indices_M: the indices of the words in flattened `masked_BT`.
         """
@@ -53,6 +53,6 @@ class MaskedWords(nn.Module):
         x_BTE = torch.where(masked_BT[..., None], self.mask_E.to(x_BTE.dtype), x_BTE)
         x_BTD, words = self.encoder.encode(x_BTE, batch)
         x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
-        vectors_GE = self.encoder.embedding(self.maskable_G)
-        logits_MG = self.to_vector(x_BTD.flatten(0, 1)[indices_M]) @ vectors_GE.T + self.bias_G
+        vectors_GE = self.encoder.embedding(self.guessed_G)
+        logits_MG = self.guess(x_BTD.flatten(0, 1)[indices_M]) @ vectors_GE.T + self.bias_G
         return logits_MG, self.place_of_V[batch.tokens_BT.flatten()[indices_M]]

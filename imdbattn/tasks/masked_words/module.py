@@ -98,11 +98,11 @@ class MaskedWordModule(Learner):
     ) -> Self:
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.vectors.table_VD))
         counts_V[:FIRST_WORD] = 0
-        counts_G, maskable_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
+        counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
         tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
         model = settings.model.model_copy(update={"phrases": None})  # phrases need labels
         encoder: Any = build_classifier(model, corpus.vectors, 2, tuned_R)
-        net = MaskedWords(encoder, maskable_G, counts_G, len(corpus.vectors.table_VD))
+        net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.vectors.table_VD))
         return cls(net, settings, {"vectors": corpus.vectors.fingerprint})
 
     def predict(
