@@ -55,7 +55,8 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
     # Hydra does not accept a flag between two settings.
     arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
-    is_sweep = bool({"-m", "--multirun"} & {*arguments})
+    starts_sweep = ("-m", "--multirun", "experiment=")
+    is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()

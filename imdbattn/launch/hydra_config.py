@@ -34,7 +34,7 @@ HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multiru
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 RUNS = ("run", "runs")  # settings of other commands: a path, or a list of paths
 # Settings of all commands whose value is text, with the characters , { [ ( and = that are special
-# in Hydra's grammar. In a sweep a comma separates values, so only those in FOLDERS are quoted.
+# in Hydra's grammar. In a sweep a comma separates values, but not in FOLDERS.
 FOLDERS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
 TEXTS = (
     *FOLDERS,
@@ -71,8 +71,9 @@ def quote(argument: str, in_sweep: bool = False) -> str:
     yet. Of a list of runs each one is quoted.
     """
     name, equals, value = argument.partition("=")
-    is_text = name in (FOLDERS if in_sweep else TEXTS) and equals and value != "null"
-    if not is_text or QUOTED_VALUE.fullmatch(value):
+    is_text = name in TEXTS and equals and value != "null"
+    is_list = in_sweep and "," in value and name not in FOLDERS
+    if not is_text or is_list or QUOTED_VALUE.fullmatch(value):
         return argument
     if name in RUNS and value.startswith("[") and value.endswith("]"):
         runs = [run.strip(" '\"") for run in RUN_IN_LIST.findall(value[1:-1])]

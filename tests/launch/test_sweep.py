@@ -273,3 +273,12 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)
     assert done.returncode == 1, done.stderr
     assert list(statuses(tmp_path / name).values()) == ["failed"]
+
+
+def test_a_comma_separates_paths_in_a_sweep_that_an_experiment_starts(small, shell, tmp_path):
+    own = [word for word in small if not word.startswith("data.path=")]
+    words = ["experiment=ladder", *own, "model=mean", "seed=1"]
+    one = shell("train", *words, "data.path=no (1).csv", "hydra.sweep.dir=one", cwd=tmp_path)
+    assert "No such file or directory: 'no (1).csv'" in one.stderr
+    shell("train", *words, "data.path=no.csv,none.csv", "hydra.sweep.dir=two", cwd=tmp_path)
+    assert len(ended_jobs(tmp_path / "two")) == 2
