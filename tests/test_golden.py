@@ -42,8 +42,8 @@ def test_every_model_is_measured(measured):
 
 @pytest.mark.parametrize("model", slow_except(QUICK, EXPECTED))
 def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
-    """Splits, batches and the names of weights, with which checkpoints of earlier versions are read,
-    exactly; initial weights up to rounding, and losses to 0.001.
+    """Splits, batches and the names of weights, by which earlier checkpoints are read, exactly;
+    initial weights up to rounding, and losses to 0.001.
     """
     expected, found = EXPECTED[model], measured(*(QUICK if model in QUICK else ()))[model]
     weights, initial = (

@@ -117,7 +117,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labeled(train, 2), 2, longest, least)
-    assert len(phrases.codes_P) == len(known)
+    assert len(phrases.keys_P) == len(known)
     found_BTO = found(phrases, *texts)
     assert found_BTO.shape[2] == longest
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
@@ -189,7 +189,7 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
     assert counting_folds(other.labels, FOLDS).equal(fold_N), "the test's own premise"
     before, before_MF = counted(data, classes)
     after, after_MF = counted(other, classes)
-    assert after.codes_P.equal(before.codes_P)
+    assert after.keys_P.equal(before.keys_P)
     fold_M = fold_N.repeat_interleave(data.lengths)
     for number in range(FOLDS):
         same = after_MF[fold_M == number].equal(before_MF[fold_M == number])
@@ -250,7 +250,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings)
     theirs, checkpoint = open_settings(cfg)
     loaded = predictor_of(theirs, checkpoint)
     fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
-    assert loaded.net.context.phrases.codes_P.equal(fresh.net.context.phrases.codes_P)
+    assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
