@@ -255,6 +255,6 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings)
     assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {
-        f"net.context.phrases.{name}" for name in ("codes_P", "log_counts_PC")
+        f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
     }
     assert "ratios_MF" not in kept
