@@ -129,6 +129,16 @@ class Throughput(L.Callback):
         vars(self).update(state)
 
 
+class LastValidation(L.Callback):
+    """Validates after the step that reaches trainer.max_steps, as Lightning does after max_time.
+    The steps since the last validation could otherwise not give the best weights.
+    """
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        if trainer.global_step == trainer.max_steps:
+            trainer.should_stop = True  # Lightning then validates before training ends
+
+
 class LossMonitor(L.Callback):
     """Every `log_every_n_steps` steps of an epoch, logs the mean loss of their batches, over all
     processes, and the current learning rate. Reading a loss waits for the device, so losses are

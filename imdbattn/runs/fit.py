@@ -25,7 +25,7 @@ from imdbattn.folders.run_folder import (
     write_json,
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, LossMonitor, Throughput
+from imdbattn.runs.callbacks import AttentionEntropy, LastValidation, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.resume import RunSignals, RunState
 from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
@@ -176,8 +176,8 @@ def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint
 def other_callbacks(
     settings: TrainingSettings, best: ModelCheckpoint, tracker: Tracker
 ) -> list[L.Callback]:
-    """Returns early stopping, and the callbacks that only watch or check."""
-    callbacks: list[L.Callback] = [LearningRateMonitor("epoch")]
+    """Returns early stopping, the last validation, and the callbacks that only watch or check."""
+    callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]
     if any(untrusted({"model": settings.model.dump(), "task": settings.task.dump()})):
         from imdbattn.runs.check_parts import CheckParts  # the package's own parts are tested
 

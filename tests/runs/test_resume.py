@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from filelock import FileLock
@@ -201,6 +202,8 @@ def test_a_run_says_why_it_ended_early(settings, small, tmp_path, own_module, ca
     words, expected = EARLY_ENDS[case]
     small = [*small, "model=mean", "optim.lr=0.0", "trainer.max_epochs=6", *words]
     metrics = fit(settings(*small), tmp_path / "run")
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv").dropna(subset="val/loss")
+    assert curve["step"].iloc[-1] == metrics["steps"] - 1  # the last weights are validated
     if expected is None:
         assert "ended_early" not in metrics
         return
