@@ -102,20 +102,20 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
-def writing_into(folder: Path) -> Iterator[None]:
-    """Creates a folder with its parents. Raises UserError that names it if the disk is full or
-    read-only, instead of an OSError such as "no space left".
+def writing_into(
+    folder: Path, remedy: str = "free some space, or choose another folder"
+) -> Iterator[None]:
+    """Creates a folder with its parents. Raises UserError that names it if it cannot be written, or
+    if the disk is full, instead of an OSError such as "no space left".
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in DISK_FULL and os.access(folder, os.W_OK):
             raise
-        reason = os.strerror(error.errno)
-        raise UserError(
-            f"{folder} cannot be written ({reason}): free some space, or choose another folder"
-        ) from error
+        reason = os.strerror(error.errno or 0)
+        raise UserError(f"{folder} cannot be written ({reason}): {remedy}") from error
 
 
 def cache_root(setting: str | None) -> Path:
@@ -132,9 +132,10 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     or the folder is damaged, and any exception of `build`.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    if not folder.is_dir():  # needs no lock: a finished cache may be on a read-only disk
+    if not os.path.isdir(folder):  # needs no lock: a finished cache may be on a read-only disk
         lock = folder.with_name(f"{folder.name}.lock")
-        with writing_into(folder.parent), acquire(lock):
+        remedy = "free some space, or choose another data.cache_dir or $IMDBATTN_CACHE"
+        with writing_into(folder.parent, remedy), acquire(lock):
             if not folder.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)
                 try:

@@ -144,6 +144,10 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("choose_by=builtins.zip", "data.path=/nothing.csv"),
         r"choose_by=builtins\.zip does not return a number",
     ),
+    "a cache that cannot be written": (
+        lambda place: [f"data.cache_dir={place.write('file', '')}/cache"],
+        r"file/cache/vectors cannot be written .*choose another data\.cache_dir or \$IMDB",
+    ),
     # hardware
     "no GPU": (typed("trainer=gpu", "data.path=/nothing.csv"), "there is no GPU; use trainer=ddp"),
     "machines without a cluster": (
