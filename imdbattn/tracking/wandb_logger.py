@@ -160,8 +160,7 @@ def wandb_account() -> wandb.Settings:
     config_dir = os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")
     account = wandb.Settings(settings_system=str(Path(config_dir, "settings")))
     account.update_from_system_settings()
-    variables = {name: value for name, value in os.environ.items() if value}
-    account.update_from_env_vars(variables)  # it rejects an empty mode
+    account.update_from_env_vars(dict(os.environ))
     return account
 
 
@@ -201,6 +200,9 @@ def start_wandb(
         group: the sweep or search that the run belongs to. Its runs ignore WANDB_RUN_ID.
         named: fields of wandb.Settings, such as run_name.
     """
+    for name, value in list(os.environ.items()):  # W&B rejects an empty mode
+        if name.startswith("WANDB_") and not value:
+            del os.environ[name]
     given = {name: settings[name] for name in settings if name not in OWN_KEYS}
     given = {name: value for name, value in given.items() if value is not None}
     config = {**config, **given.pop("config", {})}

@@ -97,6 +97,10 @@ def test_the_environment_of_wandb_counts_unless_a_setting_says_otherwise(
     run = header_of(settings, tmp_path / "typed", *(f"logger.wandb.{word}" for word in words))
     assert (run.display_name, run.project, run.run_group) == ("b", "own", "g")
     assert set(run.tags) == {"a", "b"}
+    for name in (*CONVENTIONS, "WANDB_MODE"):
+        monkeypatch.setenv(name, "")
+    run = header_of(settings, tmp_path / "empty", "logger.wandb.mode=offline")
+    assert (run.display_name, run.project) == ("mean-s1", "imdbattn")
 
 
 def test_confusion_matrix_predictions_picture_and_page_are_logged(sweep):
