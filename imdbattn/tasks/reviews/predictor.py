@@ -102,6 +102,9 @@ class ReviewPredictor(Predictor):
             data = data.model_copy(update={"label_names": names})
         corpus = prepare_reviews(data, keep_splits, self.vectors)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
+            if names != labels:
+                given, own = ", ".join(names), ", ".join(labels)
+                log.info("%s: the labels %s are read as %s", data.path or data.source, given, own)
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
             raise UserError(
