@@ -279,7 +279,7 @@ class TrainerSettings(ClassSettings):
 
 
 class LoggerSettings(ClassSettings):
-    """A Lightning Logger. needs: the package that must be installed."""
+    """A Lightning Logger. needs: the package that must be installed, such as swanlab[dashboard]."""
 
     needs: Text | None = None
 

@@ -104,8 +104,8 @@ class Tracker:
         self.to_start: dict[str, NestedDict] = {}  # `_target_` and arguments, by name
         self.started: dict[str, RunLogger] = {}
         for name, settings in loggers.items():
-            if settings.needs and find_spec(settings.needs) is None:
-                raise UserError(f"logger={name} needs a package: pip install {settings.needs}")
+            if settings.needs and find_spec(settings.needs.partition("[")[0]) is None:
+                raise UserError(f"logger={name} needs a package: pip install '{settings.needs}'")
             setting, values = f"logger.{name}", settings.given()
             kind = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
