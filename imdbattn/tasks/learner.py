@@ -143,7 +143,7 @@ class Learner(L.LightningModule):
         self.save_hyperparameters(metadata, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
-        # One for each step of this epoch: sum of losses, correct answers, answers
+        # One for each batch of this epoch: sum of losses, correct answers, answers
         self.epoch_sums: list[Tensor] = []
         # The norm of the gradient in each step of this epoch, before clipping
         self.gradient_norms: list[Tensor] = []
@@ -300,7 +300,7 @@ class Learner(L.LightningModule):
         gradients are not scaled; keeps the norm, which clipping computes.
         """
         plain = self.trainer.precision in ("32-true", BFLOAT16)
-        if not plain or str(gradient_clip_algorithm or "norm") != "norm":
+        if not plain or (gradient_clip_algorithm or "norm") != "norm":  # an enum that is also a str
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
             parameters = [weight for group in optimizer.param_groups for weight in group["params"]]

@@ -174,14 +174,18 @@ def test_every_rung_trains_in_the_precision_of_trainer_gpu(settings, small, worl
     assert fit(settings(*small, f"model={rung}", *short, *extra), tmp_path)["steps"] == 2
 
 
-def test_the_norm_of_the_gradient_is_clipped_in_mixed_precision(settings, small, tmp_path):
+@pytest.mark.parametrize("algorithm", [(), ("+trainer.gradient_clip_algorithm=norm",)])
+def test_the_norm_of_the_gradient_is_clipped_in_mixed_precision(
+    settings, small, tmp_path, algorithm
+):
     words = [*small, "model=base", "optim=adamw", "optim._target_=torch.optim.SGD"]
     words += ["optim.weight_decay=0", "embedding_lr=null", "warmup=0", "decay=none", "test=false"]
     words += ["trainer.precision=bf16-mixed", "trainer.max_steps=1"]
     weights = []
     for lr in (0, 1):
-        own = [f"optim.lr={lr}", "trainer.gradient_clip_val=0.001"]
+        own = [f"optim.lr={lr}", "trainer.gradient_clip_val=0.001", *algorithm]
         fit(settings(*words, *own), tmp_path / str(lr))
+        assert "train/gradient_norm" in (tmp_path / str(lr) / "metrics.csv").read_text()
         state = saved(tmp_path / str(lr), "best")["state_dict"]
         weights.append(torch.cat([value.double().flatten() for value in state.values()]))
     assert (weights[1] - weights[0]).norm().item() == pytest.approx(0.001, rel=0.01)
