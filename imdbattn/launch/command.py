@@ -25,6 +25,12 @@ from imdbattn.settings.keys import conf_dir
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
 PLUGINS = str(Path(__file__).parent / "plugins")
 
+# Hydra's options that a value follows
+OPTIONS_WITH_VALUE = {
+    *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+    *("--package", "-p", "--cfg", "-c"),
+}
+
 Function = Callable[[DictConfig], object]
 
 
@@ -53,8 +59,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
     # Hydra then raises its exceptions instead of printing them
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
-    # Hydra does not accept a flag between two settings.
-    arguments = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
+    arguments = options_first(arguments)
     starts_sweep = ("-m", "--multirun", "experiment=")
     is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
 
@@ -88,6 +93,20 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
         from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with Hydra's options before the settings: it accepts none between."""
+    options: list[str] = []
+    settings: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument.startswith("-"):
+            options.append(argument)
+            options += [next(rest, "")] * (argument in OPTIONS_WITH_VALUE)
+        else:
+            settings.append(argument)
+    return options + settings
 
 
 class CommandSignals(Signals):

@@ -48,8 +48,10 @@ def test_help_knows_a_folder_of_settings_of_ones_own(shell, tmp_path):
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(
         "# @package _global_\nlabel_smoothing: 0.125\n"
     )
-    done = shell("train", "--config-dir", "conf", "experiment=mine", "--help", cwd=tmp_path)
-    assert re.search("label_smoothing: 0.125  *# label smoothing of", done.stdout), done.stderr
+    folder = ("--config-dir", "conf")
+    for words in (*folder, "experiment=mine", "seed=2"), ("experiment=mine", *folder, "seed=2"):
+        done = shell("train", *words, "--help", cwd=tmp_path)
+        assert re.search("label_smoothing: 0.125  *# label smoothing of", done.stdout), done.stderr
 
 
 def test_help_explains_each_setting(help_of):
