@@ -6,7 +6,7 @@ On request also model.pt2 and model.onnx.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -130,8 +130,10 @@ def check_out(out: Path) -> None:
     if not out.exists():
         return
     files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
-    config = out / EXPORTED
-    if config.is_file() and json.loads(config.read_bytes()).get("model_type") == KIND:
+    config: Any = {}
+    with suppress(OSError, ValueError):  # it is another file of that name
+        config = json.loads((out / EXPORTED).read_bytes())
+    if isinstance(config, dict) and config.get("model_type") == KIND:
         files -= {*FILES, PROGRAM, ONNX, *DERIVED_FOLDERS}
     if files:
         raise UserError(

@@ -227,11 +227,13 @@ def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
         (tmp_path / "empty" / "evaluations").mkdir()  # as `evaluate run=<export>` does
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "config.json").write_text("[]")
     (tmp_path / "file").write_text("mine")
     shutil.copytree(tmp_path / "empty", tmp_path / "notes")
     (tmp_path / "notes" / "notes.txt").write_text("mine")
     before = contents(tmp_path)
-    for name in ("bert", "file", "notes"):
+    for name in ("bert", "list", "file", "notes"):
         with pytest.raises(UserError, match=r"choose another folder"):
             write(predictor, tmp_path / name, run)
     with pytest.raises(UserError, match=r"choose another folder"):
