@@ -28,7 +28,7 @@ def split_by_budget(order: np.ndarray, lengths_N: np.ndarray, budget: int) -> li
 
 
 def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """Halves the largest batches until there are `count`, or none has two items."""
+    """Halves the largest batch repeatedly, until there are `count`, or each has one item."""
     batches = sorted(batches, key=len)
     while len(batches) < count and len(batches[-1]) >= 2:
         largest = batches.pop()

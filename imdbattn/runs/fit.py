@@ -121,8 +121,8 @@ def warn_of_state(folder: Path) -> None:
     """Warns if a new run replaces the state of a stopped one."""
     if (folder / LAST).exists():
         log.warning(
-            "%(run)s has the state of a stopped run, which this run replaces; resume=%(run)s"
-            " continues it",
+            "%(run)s has the state of a stopped run, which this run replaces; to continue the"
+            " stopped run instead, use resume=%(run)s",
             {"run": os.path.relpath(folder)},
         )
 

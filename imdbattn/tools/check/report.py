@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def status(self) -> int:
-        """0 if all checks hold, 1 if not, 2 if none was made or the checker raised an exception."""
+        """1 if a check fails; else 2 if none was made or the checker failed; else 0."""
         failed = any(result["finding"] == "not-checked" for result in self.results)
         return 1 if not all(self.made) else 2 if failed or not self.made else 0
 

@@ -33,7 +33,7 @@ def words_of(batch: Batch) -> Tensor:
 def keep(batch: Batch, kept_BT: Tensor) -> Batch:
     """Returns the batch with only those words where kept_BT is True.
 
-    As after word dropout in Ragged.batch, the other words keep their positions and preceding words.
+    As after word dropout (Ragged.batches), they keep their positions and the words before them.
     """
     kept_BT = kept_BT & words_of(batch)
     lengths_B = kept_BT.sum(1)
