@@ -262,7 +262,7 @@ class BatchMaker:
         """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(self.options)
 
-    def limit_lengths(self, count: int) -> None:
+    def use_few_lengths(self, count: int) -> None:
         """Pads to at most `count` lengths, those with the least padding."""
         from imdbattn.data.padded_lengths import best_lengths
 

@@ -63,7 +63,7 @@ def hydra_arguments(
         name, _, value = argument.lstrip("+~").partition("=")
         typed[name] = value
     refuse_credentials(typed)
-    return [quote(argument, in_sweep) for argument in with_task(config_name, arguments)]
+    return [quote(argument, in_sweep) for argument in with_implied_task(config_name, arguments)]
 
 
 def quote(argument: str, in_sweep: bool = False) -> str:
@@ -88,7 +88,7 @@ def in_quotes(value: str) -> str:
     return f"'{value}'"
 
 
-def with_task(config_name: str, overrides: Sequence[str]) -> list[str]:
+def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     """Returns the overrides of imdbattn.train with the task that their data or model belong to,
     unless they choose one; those of other commands unchanged.
 

@@ -197,7 +197,7 @@ def variant_table(comparison: ComparedSet) -> Table:
             row[f"largest class of {split} %"] = percent(largest["share"])
         if metric == "macro_f1" or (largest and largest["uneven"]):
             row[f"{split} macro F1 %"] = mean_and_sd(variant["macro_f1"])
-        row[interval_head(comparison)] = interval_text(variant["interval"], metric, between="–")
+        row[interval_heading(comparison)] = interval_text(variant["interval"], metric, between="–")
         row["validation BLEU"] = mean_and_sd(variant["bleu"]["validation"], factor=1)
         row["test BLEU"] = mean_and_sd(variant["bleu"]["test"], factor=1)
         row["parameters"] = count(variant["parameters"])
@@ -208,7 +208,7 @@ def variant_table(comparison: ComparedSet) -> Table:
     return as_table(rows)
 
 
-def interval_head(comparison: ComparedSet) -> str:
+def interval_heading(comparison: ComparedSet) -> str:
     """Returns the head of the column of intervals, with their level, metric and split."""
     metric = comparison["metric"]
     head = f"{LEVEL_NAME} interval"

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
-    IN_VARIANT,
+    DATA_AND_WEIGHTS,
+    MAY_DIFFER_IN_VARIANT,
     NOT_IN_LABELS,
-    OF_RUNGS,
-    SOURCES,
+    SET_BY_RUNGS,
     as_text,
     flat,
     hexdigest,
@@ -161,7 +161,7 @@ def sources(run: FinishedRun) -> list[str]:
     return [
         f"{setting}={last_part(str(value))}"
         for setting, value in flat(run.settings).items()
-        if value is not None and within(setting, *SOURCES)
+        if value is not None and within(setting, *DATA_AND_WEIGHTS)
     ]
 
 
@@ -177,7 +177,7 @@ def neighbors(
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
     is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
     before it, unless `extends` is null. Of several variants of that rung, the one that differs
-    least is chosen. The two may differ only in settings that rungs set themselves (OF_RUNGS). If
+    least is chosen. The two may differ only in settings that rungs set themselves (SET_BY_RUNGS). If
     the command line changed some of these, a sentence names them. Further variants of a rung are
     compared with its first variant, and with the variant of the rung they extend that has equal
     overrides.
@@ -252,8 +252,8 @@ def differences(new: Variant, old: Variant) -> Differences:
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
-    new_settings = without(new_run.settings, "task", *IN_VARIANT)
-    old_settings = without(old_run.settings, "task", *IN_VARIANT)
+    new_settings = without(new_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
+    old_settings = without(old_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
     overrides = {*new_run.overrides} ^ {*old_run.overrides}
     typed = {override.partition("=")[0] for override in overrides}
     found = Differences([], [])
@@ -268,7 +268,7 @@ def differences(new: Variant, old: Variant) -> Differences:
         if old_value is None:
             old_value = old_settings.get(group)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
-        if within(setting, *OF_RUNGS):
+        if within(setting, *SET_BY_RUNGS):
             if in_both and is_typed:
                 found.of_rungs.append(text)
         elif in_both or is_typed:

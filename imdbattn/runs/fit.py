@@ -81,7 +81,7 @@ def fit_locked(
 
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     run_state = RunState(folder, settings, corpus, losses, tracker, signals)
-    best = best_checkpoint(settings, folder)
+    best = best_weights_callback(settings, folder)
     # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
     # before anything else happens in a step.
     callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best, tracker)]
@@ -160,7 +160,7 @@ def check_settings(settings: TrainingSettings) -> None:
     check_arguments(settings.model.net, "model.net", torch.nn.Module, torch.nn.Module)
 
 
-def best_checkpoint(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:
+def best_weights_callback(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:
     """Returns the callback that writes the weights of the best epoch."""
     file = folder / BEST
     return ModelCheckpoint(

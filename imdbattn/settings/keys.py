@@ -50,11 +50,11 @@ HARDWARE = (
     *("trainer.strategy", "trainer.benchmark"),
 )
 # Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
-SOURCES = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
+DATA_AND_WEIGHTS = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 # Settings in which runs of one variant may differ
-IN_VARIANT = ("seed", "data.fold", *NO_EFFECT, *HARDWARE, *SOURCES)
+MAY_DIFFER_IN_VARIANT = ("seed", "data.fold", *NO_EFFECT, *HARDWARE, *DATA_AND_WEIGHTS)
 # Settings that the files of conf/model set: they belong to a rung, unless the command line has them
-OF_RUNGS = (
+SET_BY_RUNGS = (
     *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
     *("trainer.max_epochs", "trainer.gradient_clip_val"),
 )
@@ -94,11 +94,11 @@ def without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
 
 def variant_digest(settings: Mapping[str, object]) -> str:
     """Returns a digest that runs share if they differ only in the number of epochs and in settings
-    of IN_VARIANT, such as the seed and the location of files.
+    of MAY_DIFFER_IN_VARIANT, such as the seed and the location of files.
 
     A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """
-    return hexdigest(without(settings, "trainer.max_epochs", *IN_VARIANT))
+    return hexdigest(without(settings, "trainer.max_epochs", *MAY_DIFFER_IN_VARIANT))
 
 
 def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]:
@@ -115,7 +115,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in by_key.items()
-        if key not in UNNAMED_CHOICES and not within(key, *IN_VARIANT)
+        if key not in UNNAMED_CHOICES and not within(key, *MAY_DIFFER_IN_VARIANT)
     )
 
 

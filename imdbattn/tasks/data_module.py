@@ -124,7 +124,7 @@ class BatchData(L.LightningDataModule):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
         if count := self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None):
-            maker.limit_lengths(count)
+            maker.use_few_lengths(count)
         return maker
 
     def curriculum(self) -> list[BatchOptions]:

@@ -37,7 +37,7 @@ from imdbattn.tasks.reviews.task import ReviewSettings
 if TYPE_CHECKING:
     from imdbattn.tasks.outputs import Classification
 
-SHORT = 30  # number of words of the review to draw
+WORDS_TO_DRAW = 30  # number of words of the review to draw
 
 
 class ReviewData(BatchData):
@@ -81,11 +81,11 @@ class ReviewData(BatchData):
     def save_texts(self, split: str, path: Path) -> None:
         link_or_copy(self.corpus.texts_file(split), path)
 
-    def short_review(self, split: str) -> str:
-        """Returns the review whose number of words is closest to SHORT; the first of several."""
+    def review_to_draw(self, split: str) -> str:
+        """Returns the review whose number of words is closest to WORDS_TO_DRAW; the first of several."""
         import pyarrow.parquet as pq
 
-        at = int((self.corpus.splits[split].lengths - SHORT).abs().argmin())
+        at = int((self.corpus.splits[split].lengths - WORDS_TO_DRAW).abs().argmin())
         texts = pq.read_table(self.corpus.texts_file(split), columns=["text"])["text"]
         text: str = texts[at].as_py()
         return text
@@ -271,7 +271,9 @@ class ReviewClassifier(Learner):
         from imdbattn.tasks.reviews.predictor import ReviewPredictor  # only pictures need it
 
         predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.vectors)
-        return predictor.explain(data.short_review("test" if self.settings.test else "validation"))
+        return predictor.explain(
+            data.review_to_draw("test" if self.settings.test else "validation")
+        )
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
