@@ -177,7 +177,7 @@ def neighbors(
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
     is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
     before it, unless `extends` is null. Of several variants of that rung, the one that differs
-    least is chosen. The two may differ only in settings that rungs set themselves (SET_BY_RUNGS). If
+    least is chosen. The two may differ only in settings that rungs set (SET_BY_RUNGS). If
     the command line changed some of these, a sentence names them. Further variants of a rung are
     compared with its first variant, and with the variant of the rung they extend that has equal
     overrides.

@@ -82,7 +82,7 @@ class ReviewData(BatchData):
         link_or_copy(self.corpus.texts_file(split), path)
 
     def review_to_draw(self, split: str) -> str:
-        """Returns the review whose number of words is closest to WORDS_TO_DRAW; the first of several."""
+        """Returns the first review whose number of words is closest to WORDS_TO_DRAW."""
         import pyarrow.parquet as pq
 
         at = int((self.corpus.splits[split].lengths - WORDS_TO_DRAW).abs().argmin())
@@ -271,9 +271,8 @@ class ReviewClassifier(Learner):
         from imdbattn.tasks.reviews.predictor import ReviewPredictor  # only pictures need it
 
         predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.vectors)
-        return predictor.explain(
-            data.review_to_draw("test" if self.settings.test else "validation")
-        )
+        split = "test" if self.settings.test else "validation"
+        return predictor.explain(data.review_to_draw(split))
 
     def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
