@@ -103,7 +103,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     for argument in rest:
         if argument.startswith("-"):
             options.append(argument)
-            options += [next(rest, "")] * (argument in OPTIONS_WITH_VALUE)
+            if argument in OPTIONS_WITH_VALUE:
+                options.append(next(rest, ""))
         else:
             settings.append(argument)
     return options + settings
