@@ -55,7 +55,8 @@ def finish(config: DictConfig) -> None:
 def prepare_folder(config: DictConfig) -> BaseFileLock:
     """Prepares the sweep folder and returns its lock, which is acquired.
 
-    Raises UserError if there is no sweep to resume, or if the folder contains something else.
+    Raises UserError if there is no sweep to resume, if the folder contains something else, or if
+    jobs of other settings could have the same folder.
     """
     sweep = Path(str(config.hydra.sweep.dir))
     # multirun.yaml will contain them
@@ -73,6 +74,10 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
+    if to_dict(config.hydra.sweep)["subdir"] != "${job_name:}":
+        raise UserError(
+            "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
+        )
     check_data(config)
     tracker_of(config)  # raises for wrong settings of a logger
     (sweep / SWEEP_LOG).write_text("")
