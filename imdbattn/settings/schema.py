@@ -266,6 +266,7 @@ class TrainerSettings(ClassSettings):
     max_epochs: Count | None = None
     check_val_every_n_epoch: Count | None = 1
     accumulate_grad_batches: Count = 1
+    gradient_clip_val: Amount | None = None
     log_every_n_steps: Count = 50
     limit_train_batches: Positive | None = None
     limit_val_batches: Positive | None = None

@@ -109,6 +109,10 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
 COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "no number": (typed("optim.lr=nan"), r"optim\.lr=nan must be a finite number"),
     "a factor below 0": (typed("class_weights=[1,-2]"), r"class_weights\.1=-2 must be greater"),
+    "a norm below 0": (
+        typed("trainer.gradient_clip_val=-1"),
+        r"gradient_clip_val=-1 must be greater",
+    ),
     "a name that leads upwards": (typed("model.name=../../up"), "must match pattern"),
     "two sources": (
         typed("data.source=packaged"),
