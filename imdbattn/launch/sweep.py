@@ -61,6 +61,10 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep = Path(str(config.hydra.sweep.dir))
     # multirun.yaml will contain them
     refuse_credentials(OmegaConf.to_container(config, resolve=False))
+    if to_dict(config.hydra.sweep)["subdir"] != "${job_name:}":
+        raise UserError(
+            "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
+        )
     if config.resume and expanded(config.resume).resolve() != sweep.resolve():
         raise UserError(
             f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
@@ -74,10 +78,6 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
-    if to_dict(config.hydra.sweep)["subdir"] != "${job_name:}":
-        raise UserError(
-            "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
-        )
     check_data(config)
     tracker_of(config)  # raises for wrong settings of a logger
     (sweep / SWEEP_LOG).write_text("")

@@ -207,7 +207,7 @@ def training_facts(
         "train_seconds": throughput.seconds,
         "epoch_seconds": throughput.seconds / (epochs or 1),
         "tokens_per_s": throughput.rate,
-        **early_end(trainer),
+        **early_end(trainer, epochs),
         **({"init_digest": init} if init else {}),
     }
 
@@ -220,11 +220,11 @@ def trained_epochs(trainer: L.Trainer) -> float:
     return max(trainer.current_epoch - 1 + min(share, 1.0), 0.0)
 
 
-def early_end(trainer: L.Trainer) -> NestedDict:
+def early_end(trainer: L.Trainer, epochs: float) -> NestedDict:
     """Returns `ended_early` if training ended before trainer.max_epochs: the number of epochs, with
-    the share of the last one, and the reason.
+    the share of the last one, and the reason. epochs: see `trained_epochs`.
     """
-    last, epochs = trainer.max_epochs or -1, trained_epochs(trainer)
+    last = trainer.max_epochs or -1
     if trainer.fast_dev_run or not 0 <= epochs < last:  # type: ignore[attr-defined]
         return {}
     reason = "a callback, or the module, has set trainer.should_stop"
@@ -233,12 +233,12 @@ def early_end(trainer: L.Trainer) -> NestedDict:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
             reason = "trainer.max_time is over"
-        if isinstance(callback, EarlyStopping) and (stopped := callback.stopped_epoch):
-            # It may have been decided before trainer.min_epochs
-            reason = f"early stopping by {callback.monitor}, decided in epoch {stopped + 1}"
-        if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
-            s = "s" * (callback.patience != 1)
-            reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"
+        if isinstance(callback, EarlyStopping):
+            if callback.wait_count >= callback.patience:
+                s = "s" * (callback.patience != 1)
+                reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"
+            elif stopped := callback.stopped_epoch:  # decided before trainer.min_epochs
+                reason = f"early stopping by {callback.monitor}, decided in epoch {stopped + 1}"
     return {"ended_early": {"epochs": round(epochs, 2), "of": last, "reason": reason}}
 
 

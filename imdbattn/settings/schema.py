@@ -334,7 +334,7 @@ class TrainingSettings(Group):
         given = self.trainer.given()
         limits = (self.trainer.limit_val_batches, self.trainer.limit_test_batches)
         # 1.0 is the share of all batches, 1 a number of batches
-        is_part = any(limit is not None and str(limit) != "1.0" for limit in limits)
+        is_part = any(limit not in (None, 1.0) or isinstance(limit, int) for limit in limits)
         return bool(is_part or given.get("fast_dev_run") or given.get("overfit_batches"))
 
 
