@@ -66,6 +66,10 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
             f"{match[1] or match[2]}: a setting is name=value, without spaces around =, and with"
             " quotes around a value that has spaces"
         )
+    if text.startswith("Config group override must be a string"):
+        return UserError("a group has no choice null; --help lists them")
+    if isinstance(error, FileExistsError):
+        return UserError(f"{error.filename} is a file, not a folder")
     match = re.match(r"Could not override '(\S+?)'", text)
     if match and "defaults list" not in text:  # Hydra explains groups itself
         return UserError(no_setting(match[1], keys_of(config_name, arguments)))

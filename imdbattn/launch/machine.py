@@ -33,7 +33,8 @@ def gpus_for(settings: TrainingSettings) -> list[str]:
     if settings.trainer.accelerator == "cpu" or not one_process(settings.trainer):
         return []
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name.strip() for name in visible.split(",") if name.strip()]
+        # -1 hides all GPUs
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
     return [str(number) for number in range(len(gpu_memories()))]
 
 

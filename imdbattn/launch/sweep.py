@@ -69,12 +69,16 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
         raise UserError(
             f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
         )
-    exists = [(sweep / name).exists() for name in (SWEEP_LOG, "multirun.yaml")]
-    if not (all(exists) or (not any(exists) and config.resume is None)):
+    names = (SWEEP_LOG, "multirun.yaml", "config.yaml")  # a run has the last one
+    has_log, has_settings, is_run = ((sweep / name).exists() for name in names)
+    is_new = not (has_log or has_settings) and config.resume is None
+    if is_run or not (is_new or (has_log and has_settings)):
         raise UserError(
-            f"{sweep} is not a sweep folder: it does not contain {SWEEP_LOG} and multirun.yaml:"
+            f"{sweep} is not a sweep folder, which contains {SWEEP_LOG} and multirun.yaml:"
             f" {OTHER_SWEEP_DIR}"
         )
+    if config.resume and len(config.hydra.overrides.task) == 1:
+        raise UserError(f"{sweep} is a sweep: resume it with the settings of its command")
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock

@@ -141,6 +141,7 @@ def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_comp
     [
         (["trainer=cpu"], "0", 16),
         (["trainer=gpu"], "", 16),
+        (["trainer=gpu"], "-1", 16),
         (["trainer=gpu"], "0", 12),
         (["trainer=gpu"], "0,1,2", 12),
         (["trainer=gpu", "model.net.width=512", "model.net.layers=6"], "0,1,2", 3),
@@ -190,6 +191,13 @@ def test_two_sweeps_never_share_a_folder(tmp_path):
         sweep.prepare_folder(config)
     lock.release()
     sweep.prepare_folder(config).release()
+
+
+def test_a_sweep_is_not_resumed_without_its_settings(tmp_path):
+    for name in (SWEEP_LOG, "multirun.yaml"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match="resume it with the settings of its command"):
+        sweep.prepare_folder(composed_by_commands("train", [f"resume={tmp_path}"]))
 
 
 def test_a_job_has_the_same_folder_where_its_data_are_typed_from_another_directory(

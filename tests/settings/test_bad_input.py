@@ -105,6 +105,15 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("optim.lr=${oc.env:IMDBATTN_NO_LR}"),
         r"error: optim\.lr: .*'IMDBATTN_NO_LR' not found",
     ),
+    "no choice": (typed("logger=null"), r"error: a group has no choice null; --help lists them"),
+    "a file instead of a folder": (
+        lambda place: [f"resume={place.run()}/config.yaml"],
+        r"error: \S+/config\.yaml is a file, not a folder",
+    ),
+    "a sweep in the folder of a run": (
+        lambda place: ["-m", "seed=1,2", f"hydra.sweep.dir={place.run()}"],
+        "run is not a sweep folder",
+    ),
 }
 COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "no number": (typed("optim.lr=nan"), r"optim\.lr=nan must be a finite number"),
