@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from imdbattn.tasks.reviews.module import ReviewClassifier as ReviewClassifier
 
 __version__ = "0.1.0"
-__all__ = ["Model", "ReviewClassifier", "UserError", "__version__", "compare", "load"]
-__all__ += ["prepare", "train"]
 
-_MODULES = {
+_MODULES = {  # public name -> the module that has it
     "Model": "imdbattn.api.model",
     "ReviewClassifier": "imdbattn.tasks.reviews.module",
     "UserError": "imdbattn.errors",
@@ -29,6 +27,7 @@ _MODULES = {
     "prepare": "imdbattn.launch.process",
     "train": "imdbattn.api.training",
 }
+__all__ = ["__version__", *_MODULES]
 
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
