@@ -12,8 +12,6 @@ from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
     DATA_AND_WEIGHTS,
     MAY_DIFFER_IN_VARIANT,
-    NOT_IN_LABELS,
-    SET_BY_RUNGS,
     as_text,
     flat,
     hexdigest,
@@ -28,6 +26,13 @@ COMPARED_FACTS = {
     "train_fingerprint": "the training reviews",
     "extra_fingerprint": "the texts of data.extra",
 }
+# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
+SET_BY_RUNGS = (
+    *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
+    *("trainer.max_epochs", "trainer.gradient_clip_val"),
+)
+# Overrides that short labels omit: a label begins with the model's name
+NOT_IN_LABELS = ("experiment", "model.name", "model.extends")
 
 
 @dataclass

@@ -44,25 +44,15 @@ NO_EFFECT = (
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )
-# Settings that change the last digits of a result
-HARDWARE = (
-    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
-    *("trainer.strategy", "trainer.benchmark"),
-)
 # Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
 DATA_AND_WEIGHTS = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 # Settings in which runs of one variant may differ
-MAY_DIFFER_IN_VARIANT = ("seed", "data.fold", *NO_EFFECT, *HARDWARE, *DATA_AND_WEIGHTS)
-# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
-SET_BY_RUNGS = (
-    *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
-    *("trainer.max_epochs", "trainer.gradient_clip_val"),
+MAY_DIFFER_IN_VARIANT = (
+    *("seed", "data.fold", *NO_EFFECT, *DATA_AND_WEIGHTS),
+    # hardware, which changes the last digits of a result
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
+    *("trainer.strategy", "trainer.benchmark"),
 )
-# Overrides that choose a file of conf/ and do not name a variant: the model's name precedes its
-# label, and the others do not change it
-UNNAMED_CHOICES = ("model", "task", "trainer", "debug")
-# Overrides that short labels of variants omit: the label begins with the model's name
-NOT_IN_LABELS = ("experiment", "model.name", "model.extends")
 
 
 def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
@@ -107,6 +97,8 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
 
     settings: their result. The choice of a trainer is hardware; its precision is not.
     """
+    # the model's name precedes the label of a variant, and the others do not change the variant
+    unnamed_choices = ("model", "task", "trainer", "debug")
     by_key = {
         override.lstrip("+~").partition("=")[0]: override.lstrip("+") for override in overrides
     }
@@ -115,7 +107,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in by_key.items()
-        if key not in UNNAMED_CHOICES and not within(key, *MAY_DIFFER_IN_VARIANT)
+        if key not in unnamed_choices and not within(key, *MAY_DIFFER_IN_VARIANT)
     )
 
 
