@@ -5,7 +5,6 @@ from omegaconf import DictConfig
 from imdbattn.errors import visible
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
-from imdbattn.launch.process import without_gc
 from imdbattn.settings.keys import NestedDict
 
 
@@ -15,8 +14,7 @@ def main(cfg: DictConfig) -> None:
     from imdbattn.settings.command_settings import EvaluateSettings
 
     settings = typed_settings(cfg, EvaluateSettings)
-    with without_gc():
-        from imdbattn.runs.evaluate import evaluate_run
+    from imdbattn.runs.evaluate import evaluate_run
 
     metrics = evaluate_run(settings)
     print(visible("{model}, seed {seed}, on {test_set}, split {split}".format_map(metrics)))

@@ -6,7 +6,6 @@ from omegaconf import DictConfig
 
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
-from imdbattn.launch.process import without_gc
 
 
 @command("explore")
@@ -16,12 +15,12 @@ def main(cfg: DictConfig) -> None:
 
     settings = typed_settings(cfg, ExploreSettings)
     if settings.out is not None:
-        with without_gc():
-            from imdbattn.tools.explore.runs import write_runs
+        from imdbattn.tools.explore.runs import write_runs
+
         write_runs(settings)
     else:
-        with without_gc():
-            from imdbattn.tools.explore.server import serve
+        from imdbattn.tools.explore.server import serve
+
         serve(settings)
 
 

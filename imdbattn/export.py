@@ -4,7 +4,6 @@ from omegaconf import DictConfig
 
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
-from imdbattn.launch.process import without_gc
 
 
 @command("export")
@@ -13,9 +12,8 @@ def main(cfg: DictConfig) -> None:
     from imdbattn.settings.command_settings import ExportSettings
 
     options = typed_settings(cfg, ExportSettings)
-    with without_gc():
-        from imdbattn.exports.folder import write_export
-        from imdbattn.runs.apply import load_predictor
+    from imdbattn.exports.folder import write_export
+    from imdbattn.runs.apply import load_predictor
 
     predictor, _ = load_predictor(options)
     facts = write_export(predictor, options)

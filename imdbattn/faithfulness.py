@@ -7,7 +7,6 @@ from omegaconf import DictConfig
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
 from imdbattn.launch.hydra_config import typed_settings
-from imdbattn.launch.process import without_gc
 from imdbattn.runs.signals import Signals
 
 
@@ -18,10 +17,9 @@ def main(cfg: DictConfig) -> None:
 
     settings = typed_settings(cfg, FaithfulnessSettings)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
-    with without_gc():
-        from imdbattn.report.pages import print_reports, write_reports
-        from imdbattn.tools.faithfulness.experiment import run_experiment
-        from imdbattn.tools.faithfulness.page import report_of
+    from imdbattn.report.pages import print_reports, write_reports
+    from imdbattn.tools.faithfulness.experiment import run_experiment
+    from imdbattn.tools.faithfulness.page import report_of
 
     with Signals(f"stopped; the same command continues what is in {out}"):
         summaries = run_experiment(settings.runs, out, settings)

@@ -8,7 +8,6 @@ from tqdm import tqdm
 from imdbattn.errors import visible
 from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import composed_settings, separate_value
-from imdbattn.launch.process import without_gc
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
@@ -21,9 +20,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)
-    with without_gc():
-        from imdbattn.report.prediction_page import digest, print_predictions, write_prediction_page
-        from imdbattn.runs.apply import load_predictor, predictions_of
+    from imdbattn.report.prediction_page import digest, print_predictions, write_prediction_page
+    from imdbattn.runs.apply import load_predictor, predictions_of
 
     predictor, folder = load_predictor(settings)
     if settings.out:

@@ -3,7 +3,9 @@
 Imports nothing slow: `--help` must not wait for torch or pydantic.
 """
 
+import atexit
 import functools
+import gc
 import logging
 import os
 import sys
@@ -50,6 +52,9 @@ def command(config_name: str) -> Callable[[Function], Callable[[], object]]:
 def run_command(config_name: str, function: Function, arguments: Sequence[str]) -> object:
     """Runs a command with these arguments. Any exception ends in one line, see `fail`."""
     prepare()
+    # Garbage collections would take seconds, while torch is imported and at the end.
+    gc.set_threshold(50_000, 20)
+    atexit.register(gc.freeze)
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)
     register_resolvers()

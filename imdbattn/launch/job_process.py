@@ -1,6 +1,7 @@
 """The processes in which the jobs of a sweep, and the trials of a search, train."""
 
 import copy
+import gc
 import importlib
 import json
 import os
@@ -23,7 +24,6 @@ from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
 from imdbattn.launch.machine import one_process, threads_each
-from imdbattn.launch.process import without_gc
 from imdbattn.launch.single import run_single
 from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import TrainingSettings
@@ -137,17 +137,18 @@ def import_for_training(settings: TrainingSettings) -> None:
     task = task_of(settings)
     classes = [task.data, task.module, task.predictor]
     classes += [logger.target for logger in settings.logger.values()]
-    with without_gc():
-        for name in classes:
-            if isinstance(name, str) and name.startswith("imdbattn."):
-                importlib.import_module(name.rpartition(".")[0])
+    for name in classes:
+        if isinstance(name, str) and name.startswith("imdbattn."):
+            importlib.import_module(name.rpartition(".")[0])
 
-        import matplotlib.backends.backend_agg  # noqa: F401
-        import pyarrow.parquet  # noqa: F401
+    import matplotlib.backends.backend_agg  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
 
-        import imdbattn.report.comparison_page
-        import imdbattn.runs.fit
-        import imdbattn.runs.pictures  # noqa: F401
+    import imdbattn.report.comparison_page
+    import imdbattn.runs.fit
+    import imdbattn.runs.pictures  # noqa: F401
+
+    gc.freeze()  # collections in a fork would copy the memory that it shares
 
 
 def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:

@@ -1,13 +1,10 @@
 """What a command does to its own process before torch is loaded, and at its end."""
 
 import ctypes
-import gc
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 PR_SET_PDEATHSIG = 1  # Linux: send this process a signal when its parent ends
 
@@ -30,21 +27,6 @@ def prepare() -> None:
             running.append(int(file.read().split()[3].split("/")[0]))
         time.sleep(0.001)
     os.environ["GOMP_SPINCOUNT"] = "0" if min(running) > 1 else "30000"
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """Disables garbage collection, which takes a second while torch and Lightning are imported, and
-    exempts at the end all objects from it that exist by then.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 def end_with_parent(parent: int) -> None:

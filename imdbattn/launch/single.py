@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.hydra_config import composed_settings
-from imdbattn.launch.process import end_with_parent, without_gc
+from imdbattn.launch.process import end_with_parent
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
@@ -40,8 +40,7 @@ def run_single(cfg: DictConfig) -> float:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             end_with_parent(os.getppid())
         # this import takes seconds, and error messages do not need it
-        with without_gc():
-            from imdbattn.runs.fit import fit
+        from imdbattn.runs.fit import fit
     metrics = fit(valid, folder, resume)
     log_results(valid, metrics, folder)
     return float(metrics["val_accuracy"])

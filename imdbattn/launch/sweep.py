@@ -21,7 +21,6 @@ from imdbattn.io.files import acquire, expanded
 from imdbattn.launch.failure import fail, remove_empty
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
-from imdbattn.launch.process import without_gc
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import to_dict
 
@@ -104,9 +103,7 @@ def check_data(config: DictConfig) -> None:
 def tracker_of(config: DictConfig) -> "Tracker":
     """Returns the loggers of a sweep. Raises UserError for wrong settings of a logger."""
     from imdbattn.settings.schema import LoggerSettings, validate_as
-
-    with without_gc():
-        from imdbattn.tracking.loggers import Tracker
+    from imdbattn.tracking.loggers import Tracker
 
     loggers = to_dict(config.logger, resolve=True)
     return Tracker({name: validate_as(LoggerSettings, loggers[name]) for name in loggers})
