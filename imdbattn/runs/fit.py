@@ -168,7 +168,8 @@ def best_weights_callback(settings: TrainingSettings, folder: Path) -> ModelChec
         file.stem,
         monitor=f"val/{short_name(settings.choose_by)}",
         mode="min" if settings.choose_by == "loss" else "max",
-        save_weights_only=True,
+        # Only in a whole checkpoint may a callback replace the weights, as WeightAveraging does.
+        save_weights_only=not settings.trainer.given().get("callbacks"),
         enable_version_counter=False,
     )
 

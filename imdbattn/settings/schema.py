@@ -77,7 +77,7 @@ InnerShare = Annotated[float, Field(gt=0, lt=1), FromText]
 DropShare = Annotated[float, Field(ge=0, lt=1), FromText]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), FromText]
 Several = Annotated[int, Field(ge=2), FromText]
-# The dotted name of a custom function, such as mypkg.cost
+# The dotted name of a custom function, such as mypkg.metrics.saving
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 

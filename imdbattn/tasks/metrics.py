@@ -58,5 +58,5 @@ def without_nan(scores_C: np.ndarray) -> list[float | None]:
 
 
 def short_name(name: str) -> str:
-    """Returns the name of a metric in metrics.json, such as `cost` of `mypkg.cost`."""
+    """Returns the name of a metric in metrics.json, such as `saving` of `mypkg.metrics.saving`."""
     return name.rpartition(".")[2]

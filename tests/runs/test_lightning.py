@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lightning.pytorch import callbacks
 
 from imdbattn.runs.fit import fit
 
@@ -100,9 +101,12 @@ def trained_with(own, settings, small):
     return train
 
 
+def curves(folder: Path) -> list[dict[str, str]]:
+    return [*csv.DictReader((folder / "run" / "metrics.csv").open())]
+
+
 def columns(folder: Path) -> set[str]:
-    rows = csv.DictReader((folder / "run" / "metrics.csv").open())
-    return {name for row in rows for name, value in row.items() if value}
+    return {name for row in curves(folder) for name, value in row.items() if value}
 
 
 @pytest.mark.parametrize("kind", MODULES)
@@ -121,6 +125,14 @@ def test_a_module_of_ones_own_may_do_what_lightning_allows(own, trained_with, ki
 def test_callbacks_are_a_list_or_a_mapping(trained_with, words):
     trained_with(f"+trainer.callbacks={words}")
     assert {"callback"} == sys.modules["lit"].CALLED
+
+
+@pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="lightning >= 2.6")
+def test_the_weights_that_a_callback_averages_are_scored_as_they_were_validated(own, trained_with):
+    kind = "lightning.pytorch.callbacks.EMAWeightAveraging"
+    metrics = trained_with(f"+trainer.callbacks=[{{_target_: {kind}, decay: 0.9}}]")
+    (validated,) = [float(row["val/loss"]) for row in curves(own) if row["val/loss"]]
+    assert metrics["val_loss"] == pytest.approx(validated, rel=1e-5)
 
 
 def test_a_progress_bar_of_lightning_replaces_ours(trained_with, capfd, caplog):
