@@ -69,12 +69,13 @@ def edited(folder: Path, change) -> None:
     )
 
 
-@pytest.mark.parametrize("rung", ["residual_pe", "wide"])
+@pytest.mark.parametrize(("rung", "vectors"), [("residual_pe", "all"), ("wide", "training")])
 def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(
-    model, tmp_path, rung
+    model, tmp_path, rung, vectors
 ):
+    """A model with phrases always keeps all words."""
     predictor, run = model(rung)
-    facts = write(predictor, tmp_path / "m", run, vectors="all", precision="float32")
+    facts = write(predictor, tmp_path / "m", run, vectors=vectors, precision="float32")
     assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
     again = read_export(tmp_path / "m")
     assert results(again) == results(predictor)
@@ -82,12 +83,8 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
     assert one.words == other.words
 
 
-@pytest.mark.parametrize("rung", ["tuned", "wide"])
-def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
-    model, tmp_path, rung
-):
-    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
-    predictor, run = model(rung)
+def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(model, tmp_path):
+    predictor, run = model("tuned")
     train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
     known = {predictor.vectors.words[number - FIRST_WORD] for number in ids}
