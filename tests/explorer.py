@@ -44,7 +44,7 @@ class Page:
         client = pytest.importorskip("starlette.testclient")
         from imdbattn.tools.explore.server import make_server
 
-        self.runs = Runs(cfg.runs, cfg)
+        self.runs = Runs(cfg)
         address = f"http://127.0.0.1:8765/{TOKEN}/"
         app = make_server(self.runs, TOKEN).config.app
         self.client = client.TestClient(app, address, raise_server_exceptions=False)

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,11 +21,12 @@ from torch import Tensor
 
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.exports.vectors import labels_of, training_counts, with_vectors
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
+from imdbattn.settings.keys import NestedDict
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 
@@ -49,19 +50,17 @@ class PageModel:
 
     name: str  # how it is shown
     predictor: ReviewPredictor
-    metrics: Mapping[str, Any]
+    metrics: NestedDict
     run: FinishedRun | None = None  # None for an export
 
     def __post_init__(self) -> None:
-        if not isinstance(self.predictor, ReviewPredictor):
-            raise UserError(f"{self.name}: an encoder-decoder cannot be computed in the browser")
-        tokenizer = self.predictor.settings.data.tokenizer
-        if tokenizer not in RULES:
-            raise UserError(f"{self.name}: the tokenizer {tokenizer} cannot run in the browser")
-        try:
+        with wrapping_errors(self.name):
+            if not isinstance(self.predictor, ReviewPredictor):
+                raise UserError("an encoder-decoder cannot be computed in the browser")
+            tokenizer = self.predictor.settings.data.tokenizer
+            if tokenizer not in RULES:
+                raise UserError(f"the tokenizer {tokenizer} cannot run in the browser")
             described(self.predictor.net)
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from error
 
     @property
     def vectors_fingerprint(self) -> str:
@@ -113,29 +112,23 @@ def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -
 # --- the data -------------------------------------------------------------------------------------
 
 
-@dataclass
-class Pack:
-    """Arrays as bytes, one after the other, each at a multiple of four bytes."""
+def add_array(
+    arrays: list[bytes], values: Tensor, precision: Precision = "float32"
+) -> dict[str, Any]:
+    """Appends a matrix to the arrays of the page, each of which begins at a multiple of four bytes.
+    Returns its type, its size, and the index of its first byte.
 
-    arrays: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, values: Tensor, precision: Precision = "float32") -> dict[str, Any]:
-        """Appends a matrix and returns its type, its size, and the index of its first byte.
-
-        float16: all low bytes, then all high bytes, which gzip compresses better.
-        """
-        rows, columns = values.shape
-        about = {"type": precision, "rows": rows, "columns": columns, "start": self.size}
-        if precision == "float16":
-            pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
-            content = pairs.T.tobytes()
-        else:
-            content = values.numpy().astype("<f4").tobytes()
-        content += b"\0" * (-len(content) % 4)
-        self.arrays.append(content)
-        self.size += len(content)
-        return about
+    float16: all low bytes, then all high bytes, which gzip compresses better.
+    """
+    rows, columns = values.shape
+    start = sum(map(len, arrays))
+    if precision == "float16":
+        pairs = values.numpy().astype("<f2").view(np.uint8).reshape(-1, 2)
+        content = pairs.T.tobytes()
+    else:
+        content = values.numpy().astype("<f4").tobytes()
+    arrays.append(content + b"\0" * (-len(content) % 4))
+    return {"type": precision, "rows": rows, "columns": columns, "start": start}
 
 
 def rules_of(name: str) -> dict[str, Any]:
@@ -157,7 +150,7 @@ def page_data(
     models: Sequence[PageModel], words: int | None, precision: Precision, reviews: int
 ) -> tuple[bytes, list[dict[str, Any]]]:
     """Returns the data of a page, which static/model.js reads, and facts about its models."""
-    pack = Pack()
+    arrays: list[bytes] = []
     facts: list[dict[str, Any]] = []
     words_of: dict[str, Tensor] = {}  # fingerprint of vectors -> the words that are kept
     vectors: list[dict[str, Any]] = []
@@ -169,7 +162,7 @@ def page_data(
             words_of[key] = chosen_words(same, words)
         small = reduced(model.predictor, words_of[key], precision)
         if len(vectors) < len(words_of):
-            table = pack.add(torch.tensor(small.vectors.table_VD), precision)
+            table = add_array(arrays, torch.tensor(small.vectors.table_VD), precision)
             vectors.append({"words": "\n".join(small.vectors.words), "table": table})
         all_reviews: list[dict[str, Any]] = []
         if model.run is not None and model.run.has("test"):
@@ -177,7 +170,7 @@ def page_data(
         fingerprint = str(model.metrics.get("test_fingerprint")) if all_reviews else ""
         step = max(1, len(all_reviews) // reviews) if reviews else 1
         tests.setdefault(fingerprint, all_reviews[::step][:reviews])
-        about = model_facts(model, small, all_reviews, pack, precision)
+        about = model_facts(model, small, all_reviews, arrays, precision)
         about["vectors"] = list(words_of).index(key)
         about["reviews"] = list(tests).index(fingerprint)
         about["id"] = new_id(model.name, [other["id"] for other in facts])
@@ -189,7 +182,7 @@ def page_data(
         "reviews": list(tests.values()),
         "slots": SLOTS,
     }
-    return framed(content, pack.arrays), facts
+    return framed(content, arrays), facts
 
 
 def new_id(name: str, ids: Sequence[str]) -> str:
@@ -203,7 +196,7 @@ def model_facts(
     model: PageModel,
     small: ReviewPredictor,
     reviews: Sequence[Mapping[str, Any]],
-    pack: Pack,
+    arrays: list[bytes],
     precision: Precision,
 ) -> dict[str, Any]:
     """Returns what the page shows of a model, and how it computes it.
@@ -213,12 +206,13 @@ def model_facts(
     Args:
         small: the model with the words and vectors of the page.
         reviews: all test reviews.
+        arrays: the arrays of the page, to which those of the model are appended.
     """
     data = small.settings.data
-    weights = {name: pack.add(weight) for name, weight in weights_of(small.net).items()}
+    weights = {name: add_array(arrays, weight) for name, weight in weights_of(small.net).items()}
     offset_VD = offsets_VD(small.net)
     if offset_VD is not None:
-        weights["offset"] = pack.add(offset_VD, precision)
+        weights["offset"] = add_array(arrays, offset_VD, precision)
     labels = labels_of(small, [review["text"] for review in reviews])
     right = [label == review["label"] for label, review in zip(labels, reviews, strict=True)]
     return {
@@ -240,7 +234,7 @@ def model_facts(
     }
 
 
-def shown_result(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def shown_result(metrics: NestedDict) -> dict[str, Any]:
     """Returns the seed of a run and its accuracy on test, else on validation."""
     split = "validation" if metrics.get("test_accuracy") is None else "test"
     accuracy = metrics["test_accuracy" if split == "test" else "val_accuracy"]

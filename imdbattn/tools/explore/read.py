@@ -66,11 +66,6 @@ class Reading:
             self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])
 
     @property
-    def unknown(self) -> int:
-        """The number of words that are read and have no vector."""
-        return int((self.batch.tokens_BT == UNK).sum())
-
-    @property
     def word_spans(self) -> list[tuple[int, int]]:
         """The start and end of each word that is not removed."""
         return list(compress(self.spans, self.kept_T))
@@ -155,7 +150,7 @@ class Read(Message):
             "probabilities": prediction.probabilities,
             "text": prediction.text,
             "words": word_facts(reading, prediction),
-            "unknown": reading.unknown,
+            "unknown": int((reading.batch.tokens_BT == UNK).sum()),
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),

@@ -2,9 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
@@ -43,18 +41,19 @@ class Message(BaseModel):
 
 
 class Runs:
-    """The finished runs in `folders`. Raises UserError if there is none."""
+    """The finished runs in `options.runs`. Raises UserError if there is none."""
 
-    def __init__(self, folders: Sequence[str], options: ExploreSettings):
+    def __init__(self, options: ExploreSettings):
         self.options = options
-        runs, self.skipped = find_runs(folders)
+        runs, self.skipped = find_runs(options.runs)
         self.by_id: dict[str, FinishedRun] = {}
         self.labels: dict[str, str] = {}
         for variant in group_variants(runs):
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label
-        self.load = lru_cache(LOADED)(self.loaded)
+        # predictor(id of a run): its model. Call it while holding `lock`.
+        self.predictor = lru_cache(LOADED)(self.load)
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()
@@ -63,16 +62,12 @@ class Runs:
         for skipped in self.skipped:
             print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
 
-    def loaded(self, folder: Path) -> Predictor:
+    def load(self, name: str) -> Predictor:
         options = RunCommandSettings(
-            run=str(folder), trust=self.options.trust, data=self.options.data
+            run=str(self.by_id[name].folder), trust=self.options.trust, data=self.options.data
         )
         predictor, _ = load_predictor(options)
         return predictor
-
-    def predictor(self, name: str) -> Predictor:
-        """Returns the model of a run. Call it while holding `lock`."""
-        return self.load(self.by_id[name].folder)
 
     def page_model(self, name: str) -> PageModel:
         """Returns a run as a model of a file. Call it while holding `lock`."""
@@ -127,7 +122,7 @@ def write_runs(options: ExploreSettings) -> None:
     """Writes one file with all runs that a browser can compute, and prints what it has."""
     out = expanded(str(options.out))
     refuse_other_file(out)  # this precedes the loading of models
-    runs = Runs(options.runs, options)
+    runs = Runs(options)
     models = []
     for name, run in runs.by_id.items():
         try:

@@ -123,7 +123,7 @@ def make_server(runs: Runs, token: str) -> uvicorn.Server:
 def serve(settings: ExploreSettings) -> None:
     """Serves the page of imdbattn.explore at 127.0.0.1, until Ctrl-C or SIGTERM."""
     with socket.create_server((HOSTS[0], settings.port)) as opened:  # port 0 is any free one
-        runs = Runs(settings.runs, settings)
+        runs = Runs(settings)
         token = secrets.token_urlsafe(16)
         address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"
         count = len(runs.by_id)
