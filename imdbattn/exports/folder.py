@@ -5,7 +5,7 @@ On request also model.pt2 and model.onnx.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from itertools import count
@@ -159,7 +159,7 @@ def replacing(out: Path) -> Iterator[Path]:
                 old.rename(out)
 
 
-def portable(settings: dict[str, Any]) -> dict[str, Any]:
+def portable(settings: NestedDict) -> NestedDict:
     """Returns the settings without folders, accounts and callbacks of this machine. `settings` is
     changed.
     """
@@ -192,7 +192,7 @@ def tokenizer_json(name: object, words: Sequence[str]) -> str:
     return pipeline.to_str()
 
 
-def card(predictor: Predictor, metrics: Mapping[str, Any], facts: NestedDict) -> str:
+def card(predictor: Predictor, metrics: NestedDict, facts: NestedDict) -> str:
     """Returns README.md with the header that the Hugging Face hub reads."""
     prefixes = {"validation": "val_", "test": "test_"}
     values = {
@@ -229,7 +229,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     return with_table(settings, SavedNet(tensors, metadata), words, vectors_VD)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> NestedDict:
     """Reads config.json of an export.
 
     Raises UserError if a file has changed, or the folder is of another version.

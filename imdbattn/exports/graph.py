@@ -97,11 +97,10 @@ def read_onnx(path: Path) -> Callable[..., Tensor]:
     import onnxruntime  # the extra `onnx` installs it
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
 
-    def run(*inputs: Tensor) -> Tensor:
-        arrays = [tensor.numpy() for tensor in inputs]
-        logits_BC, *_ = session.run(None, dict(zip(names, arrays, strict=True)))
+    def run(tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        inputs = {"tokens_BT": tokens_BT.numpy(), "lengths_B": lengths_B.numpy()}
+        (logits_BC,) = session.run(None, inputs)
         return torch.from_numpy(logits_BC)
 
     return run

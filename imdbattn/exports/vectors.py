@@ -5,7 +5,7 @@ Shape suffixes: V rows of the vectors of the run, K rows that are kept.
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import ne
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ SLOTS = "embedding.slot_V"
 def choose_vectors(
     predictor: ReviewPredictor,
     run_folder: Path,
-    metrics: Mapping[str, Any],
+    metrics: NestedDict,
     options: ExportSettings,
 ) -> tuple[ReviewPredictor, NestedDict]:
     """Returns the predictor with the vectors to export, and facts about them."""
@@ -66,7 +66,7 @@ def choose_vectors(
     return chosen, facts
 
 
-def training_counts(predictor: ReviewPredictor, metrics: Mapping[str, Any]) -> Tensor | None:
+def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor | None:
     """Returns how often each id occurs in the training reviews, (V,); None, with a warning, if
     these are not available, or not the run's.
     """

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,7 +12,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
 from imdbattn.launch.hydra_config import PATHS, composed_settings, quote
-from imdbattn.settings.keys import absolute, defaults
+from imdbattn.settings.keys import NestedDict, absolute, defaults
 from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
@@ -55,7 +54,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     run_search(validate_as(SearchSettings, values), folder)
 
 
-def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
+def resumed(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
     """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
     saved = read_settings(folder / SEARCH_FILE)
     typed = {
@@ -69,7 +68,7 @@ def resumed(values: dict[str, Any], others: list[str], folder: Path) -> dict[str
     return saved | {name: values[name] for name in ("trust", *typed)}
 
 
-def new(values: dict[str, Any], others: list[str], folder: Path) -> dict[str, Any]:
+def new(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
     """Returns the settings of a new search, with the overrides of its space and of all trials.
 
     Raises UserError if its folder is not empty.

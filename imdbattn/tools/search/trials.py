@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -177,28 +178,18 @@ def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -
     )
 
 
+@dataclass
 class Trials:
-    """The trials of a search: runs in processes of their own, whose results are in `study`.
+    """The trials of a search: runs in processes of their own, whose results are in `study`."""
 
-    settings: the settings that all trials share.
-    """
-
-    def __init__(
-        self,
-        study: optuna.Study,
-        options: SearchSettings,
-        space: Space,
-        settings: TrainingSettings,
-        folder: Path,
-    ):
-        self.study = study
-        self.options = options
-        self.space = space
-        self.settings = settings
-        self.folder = folder
-        self.started: dict[int, Trial] = {}  # keys: their numbers
-        self.pruned: set[int] = set()  # their numbers
-        self.failures = 0  # failures since the last trial that did not fail
+    study: optuna.Study
+    options: SearchSettings
+    space: Space
+    settings: TrainingSettings  # those that all trials share
+    folder: Path
+    started: dict[int, Trial] = field(default_factory=dict)  # keys: their numbers
+    pruned: set[int] = field(default_factory=set)  # their numbers
+    failures: int = 0  # failures since the last trial that did not fail
 
     def run(self) -> None:
         """Runs trials until options.n_trials are finished or pruned, starting with those that an
