@@ -19,7 +19,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
 from imdbattn.report.content import Skipped
-from imdbattn.settings.keys import FINGERPRINT, variant_digest
+from imdbattn.settings.keys import FINGERPRINT, NestedDict, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier
 Item = TypeVar("Item")
@@ -45,7 +45,7 @@ class FinishedRun:
     """A finished run folder, or a cross-validation."""
 
     run: Run
-    metrics: dict[str, Any]
+    metrics: NestedDict
     curves: Curves
     folds: Sequence["FinishedRun"] = ()  # the folds of a cross-validation
     owner: str = ""  # folder of a student, if runs of different folders are compared (`find_runs`)
@@ -116,11 +116,6 @@ class FinishedRun:
     def path(self) -> str:
         """The path of its folder, for display."""
         return display(self.folder)
-
-    @property
-    def finished_at(self) -> float:
-        """When its results were written, in seconds."""
-        return (self.folder / "metrics.json").stat().st_mtime
 
     def fingerprint(self, split: str) -> str | None:
         return self.metrics.get(FINGERPRINT[split])
@@ -204,7 +199,10 @@ def find_runs(
         except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
             continue
-        old, new = sorted((newest.get(identity, run), run), key=lambda each: each.finished_at)
+        old, new = sorted(
+            (newest.get(identity, run), run),
+            key=lambda each: (each.folder / "metrics.json").stat().st_mtime,
+        )
         if old is not new:
             reason = f"it was run again in {new.path}"
             if not by_folder:

@@ -139,7 +139,7 @@ class Subject:
         corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
-        self.texts_file = corpus.texts_file(options.split)
+        self.texts = read_texts(corpus.texts_file(options.split))
         self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.vectors)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
@@ -159,11 +159,6 @@ class Subject:
         self.pairs: list[EditedPair] = []
         if options.pairs_of and not is_probe:
             self.pairs = read_edited_pairs(expanded(options.pairs_of), run.labels, self.texts)
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The texts of all reviews of the split."""
-        return read_texts(self.texts_file)
 
     @cached_property
     def measurements(self) -> list[Measurement]:
@@ -236,7 +231,7 @@ class Subject:
 
     def explained(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns the attributions, and their evaluation by erasure and known rationales."""
-        attributions_BT = self.attribute(name, batch, self.texts if name in self.custom else ())
+        attributions_BT = self.attribute(name, batch, self.texts)
         label_B = attributions.predicted_labels(self.net, batch)
         ranks_BT = erasure.ranks(attributions_BT, batch)
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
