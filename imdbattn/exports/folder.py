@@ -220,9 +220,9 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     metadata = read_config(folder)["metadata"]
     settings = settings_of(Run(folder, trust))
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
-    kind = task_of(settings).class_of("predictor", Predictor)
-    if not issubclass(kind, ReviewPredictor):
-        return kind.load(settings, SavedNet(tensors, metadata))
+    predictor_class = task_of(settings).class_of("predictor", Predictor)
+    if not issubclass(predictor_class, ReviewPredictor):
+        return predictor_class.load(settings, SavedNet(tensors, metadata))
     vectors_VD = tensors.pop(VECTORS).float()
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)

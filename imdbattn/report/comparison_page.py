@@ -285,14 +285,14 @@ def set_name(scored: ScoredItems, items: str = "reviews") -> str:
 def about(comparison: ComparedSet) -> str:
     """Returns the scored items, the share of their largest class, and settings of all runs."""
     shared = comparison["shared_settings"]
-    words = [f"{name}={value}" for name, value in shared.items() if value is not None]
-    words = list(dict.fromkeys([*words, *map(shortened, comparison["overrides"])]))
+    settings = [f"{name}={value}" for name, value in shared.items()]
+    settings = list(dict.fromkeys([*settings, *map(shortened, comparison["overrides"])]))
     text = f"{set_name(comparison, comparison['items'])}."
     if largest := comparison["largest_class"]:
         label = in_line(largest["label"], 40)
         text += f" The largest class, {label}, has {percent(largest['share'])} %."
-    if words:
-        text += f" All variants were trained with {', '.join(words)}."
+    if settings:
+        text += f" All variants were trained with {', '.join(settings)}."
     if comparison["chosen_by"] != ["accuracy"]:
         metrics = " or ".join(map(metric_name, comparison["chosen_by"]))
         text += f" The epoch of each run was chosen by its validation {metrics}."

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
     """Draws loss and accuracy over epochs of one run, with the given labels of the lines."""
     figure = new_figure(9, 3.6)
-    kinds = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
-    for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), kinds, strict=True):
+    quantities = (("loss", "cross-entropy", 1), ("accuracy", "accuracy (%)", 100))
+    for axes, (quantity, unit, factor) in zip(figure.subplots(1, 2), quantities, strict=True):
         for split, label, color in (
             ("train", training, "tab:gray"),
             ("val", validation, "tab:blue"),
@@ -192,17 +192,17 @@ def attention_png(prediction: Prediction) -> bytes | None:
     return None
 
 
-def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
+def review_attention(weights: AttentionWeights, most: int = 40) -> Figure:
     """Draws the weight that each word receives in each layer, and a map for each layer and head.
 
     A dozen words and five heads are legible at a width of 800 pixels.
 
-    words: a text with over a tenth more words is cut after this number, and so are its weights.
+    most: a text with over a tenth more words is cut after this number, and so are its weights.
     """
     received = weights.received()
     total = len(weights.keys)
     count = total - weights.cls
-    size = total if count <= words + words // 10 else words + weights.cls
+    size = total if count <= most + most // 10 else most + weights.cls
     names = list(map(axis_label, weights.keys[:size]))
     rows = len(weights.layers)
     heads = max(map(len, weights.layers.values()), default=1)
@@ -217,7 +217,7 @@ def review_attention(weights: AttentionWeights, words: int = 40) -> Figure:
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
-    first = f"the first {words} of " if size < total else ""
+    first = f"the first {most} of " if size < total else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
     if weights.layers:
         draw_maps(weights, figure, grid, names)

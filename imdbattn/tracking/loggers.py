@@ -107,12 +107,12 @@ class Tracker:
             if settings.needs and find_spec(settings.needs.partition("[")[0]) is None:
                 raise UserError(f"logger={name} needs a package: pip install '{settings.needs}'")
             setting, values = f"logger.{name}", settings.given()
-            kind = import_class(settings.target, f"{setting}._target_", Logger)
+            logger_class = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
-                if issubclass(kind, RunLogger) and kind.settings is not None:
-                    values = validate_as(kind.settings, values).given()
+                if issubclass(logger_class, RunLogger) and logger_class.settings is not None:
+                    values = validate_as(logger_class.settings, values).given()
                 values = {key: values[key] for key in values if key not in ("needs", "_target_")}
-                inspect.signature(kind).bind(**values)
+                inspect.signature(logger_class).bind(**values)
             self.to_start[name] = {"_target_": settings.target, **values}
 
     # --- a run ------------------------------------------------------------------------------------

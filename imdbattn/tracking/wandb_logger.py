@@ -213,10 +213,10 @@ def start_wandb(
     if group is not None:
         given |= {"id": uuid.uuid4().hex[:8], "resume": "allow"}
     # offline-run-20261125_010203-<id>, the latest last
-    parts = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
-    if resume and parts:
-        last_id = parts[-1].name.split("run-", 1)[1].partition("-")[2]
-        note = f"part {len(parts) + 1}: resumes the previous part"
+    earlier = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
+    if resume and earlier:
+        last_id = earlier[-1].name.split("run-", 1)[1].partition("-")[2]
+        note = f"part {len(earlier) + 1}: resumes the previous part"
         notes = filter(None, (given.get("notes", fields.run_notes), note))
         given |= {"id": last_id, "resume": "allow", "notes": "; ".join(notes)}
     mode = wandb_mode(given.pop("mode", None), settings["timeout"])
@@ -280,9 +280,9 @@ def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
             with suppress(Exception):
                 result_within(1, wandb.teardown)
         return
-    parts = f"offline-run-*-{run.id}"
-    if any(folder.glob(parts)):
-        log.info("W&B: this run is offline; upload it with:  wandb sync %s/%s", quoted, parts)
+    pattern = f"offline-run-*-{run.id}"
+    if any(folder.glob(pattern)):
+        log.info("W&B: this run is offline; upload it with:  wandb sync %s/%s", quoted, pattern)
 
 
 # --- what is sent on request ----------------------------------------------------------------------

@@ -40,7 +40,7 @@ KNOWN = {
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
 
 
-def kind(part: object) -> str:
+def known_class(part: object) -> str:
     """Returns the name of the class of a part. Raises UserError unless network.js computes it."""
     if type(part) not in KNOWN:
         name = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -54,11 +54,11 @@ def described(net: Any) -> dict[str, Any]:
     Raises UserError for a part that network.js does not compute: a convolution, a GRU, phrases, or
     a custom part.
     """
-    kind(net)
+    known_class(net)
     if net.context is not None:
-        kind(net.context.phrases or net.context.mixer)
+        known_class(net.context.phrases or net.context.mixer)
     positions = net.positions
-    about: dict[str, Any] = {"kind": kind(positions)}
+    about: dict[str, Any] = {"kind": known_class(positions)}
     if isinstance(positions, SinusoidalPositions):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)
@@ -68,22 +68,22 @@ def described(net: Any) -> dict[str, Any]:
         "positions": about,
         "layers": [described_layer(layer) for layer in net.layers],
         "pooling": {
-            "kind": kind(net.pooling),
-            "score": kind(attention.score) if attention else None,
+            "kind": known_class(net.pooling),
+            "score": known_class(attention.score) if attention else None,
         },
     }
 
 
 def described_layer(layer: Any) -> dict[str, Any]:
     """Returns the parts of a layer."""
-    kind(layer)
+    known_class(layer)
     distances = layer.f.distances
     return {
         "skip": layer.skip,
-        "attention": kind(layer.f),
+        "attention": known_class(layer.f),
         "heads": layer.f.heads,
-        "score": kind(layer.f.attention.score),
-        "distances": None if distances is None else kind(distances),
+        "score": known_class(layer.f.attention.score),
+        "distances": None if distances is None else known_class(distances),
     }
 
 

@@ -47,7 +47,7 @@ HEADERS = {
 
 # The type of message for each path
 MESSAGES: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Read, Cell, Write, Positions, Reviews)
+    message.__name__.lower(): message for message in (Read, Cell, Write, Positions, Reviews)
 }
 
 
@@ -59,7 +59,7 @@ def encoded(value: object) -> Response:
     return Response(content, media_type="application/json")
 
 
-def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(message_type: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
     """Returns a function that validates a message and answers it in another thread."""
 
     def answer(message: Message) -> Response:
@@ -67,7 +67,7 @@ def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[R
             return encoded(message.answer(runs))
 
     async def handle(request: Request) -> Response:
-        message = kind.model_validate_json(await request.body())
+        message = message_type.model_validate_json(await request.body())
         return await run_in_threadpool(answer, message)
 
     return handle
@@ -75,20 +75,19 @@ def endpoint(kind: type[Message], runs: Runs) -> Callable[[Request], Awaitable[R
 
 async def failed(request: Request, error: Exception) -> Response:
     """Returns what is wrong, in one line."""
+    status = 400
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False)[0]
-        field = ".".join(map(str, problem["loc"])) or "request"
-        return refusal(400, f"{field}: {problem['msg']}")
-    if isinstance(error, UserError):
-        return refusal(400, in_line(error, None))
-    if isinstance(error, HTTPException):
+        reason = f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+    elif isinstance(error, UserError):
+        reason = in_line(error, None)
+    elif isinstance(error, HTTPException):
+        status = error.status_code
         hint = "open the address that imdbattn.explore has printed; the part after # can be kept"
-        return refusal(error.status_code, f"{error.detail}: {hint}")
-    reason = f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)"
-    return refusal(500, reason)
-
-
-def refusal(status: int, reason: str) -> Response:
+        reason = f"{error.detail}: {hint}"
+    else:
+        status = 500
+        reason = f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)"
     return JSONResponse({"error": reason}, status)
 
 
@@ -97,18 +96,18 @@ def make_server(runs: Runs, token: str) -> uvicorn.Server:
     routes: list[BaseRoute] = [
         Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"])
     ]
-    for name, kind in MESSAGES.items():
-        routes.append(Route(f"/api/{name}", endpoint(kind, runs), methods=["POST"]))
+    for name, message_type in MESSAGES.items():
+        routes.append(Route(f"/api/{name}", endpoint(message_type, runs), methods=["POST"]))
     static = Path(__file__).with_name("static")
     routes.append(Mount("/", StaticFiles(directory=static, html=True)))
-    kinds: list[int | type[Exception]] = [
+    handled: list[int | type[Exception]] = [
         *(ValidationError, UserError, HTTPException, ClientDisconnect),
         Exception,  # of others, the traceback is also printed
     ]
     app = Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
-        exception_handlers=dict.fromkeys(kinds, failed),
+        exception_handlers=dict.fromkeys(handled, failed),
     )
     config = uvicorn.Config(
         app,

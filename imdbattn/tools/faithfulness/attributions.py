@@ -11,6 +11,7 @@ keys: the T positions, after <cls> with ClsPooling; V width of the values; R cha
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -155,36 +156,34 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def through(parts: Sequence[Tensor], batch: Batch) -> Tensor:
+def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the pooled vector (Abnar & Zuidema 2020)."""
-    share_BK = rollout([row_BQK[:, None] for row_BQK in parts], [False] * (len(parts) - 1))
+    share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
     # <cls> and padding are omitted.
     return share_BK[:, share_BK.shape[1] - batch.tokens_BT.shape[1] :] * words_of(batch)
 
 
-def averaged(parts: Sequence[Tensor], batch: Batch) -> Tensor:
+def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in one layer and the pooling, mean over layers."""
-    return torch.stack([through([layer, parts[-1]], batch) for layer in parts[:-1]]).mean(0)
+    return torch.stack([through([row_BQK, rows[-1]], batch) for row_BQK in rows[:-1]]).mean(0)
 
 
-def of_last_layer(parts: Sequence[Tensor], batch: Batch) -> Tensor:
+def of_last_layer(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the last layer and the pooling."""
-    return through(parts[-2:], batch)
+    return through(rows[-2:], batch)
 
 
 def from_attention(
-    shares: Callable[[Sequence[Tensor], Batch], Tensor],
-    rows: Callable[..., Tensor],
-    **options: bool,
+    shares: Callable[[Sequence[Tensor], Batch], Tensor], rows_of: Callable[[Observed], Tensor]
 ) -> Attribution:
     """Returns an attribution by attention: the share of each word in the pooled vector.
 
-    shares: `through`, `averaged` or `of_last_layer`. rows: `weight_rows`, `norm_rows` or
-    `zeroed_rows`, which return (B, Q, K) for a layer or the pooling.
+    shares: `through`, `averaged` or `of_last_layer`. rows_of: `weight_rows`, `norm_rows`
+    or `zeroed_rows`, which return (B, Q, K) for a layer or the pooling.
     """
 
     def attribute(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
-        return shares([rows(observed, **options) for observed in observe(net, batch)], batch)
+        return shares([rows_of(observed) for observed in observe(net, batch)], batch)
 
     return attribute
 
@@ -257,11 +256,11 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 
 
 ATTRIBUTIONS: dict[str, tuple[str, Attribution]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", from_attention(through, weight_rows, skips=True)),
+    "rollout": ("attention rollout", from_attention(through, partial(weight_rows, skips=True))),
     "last_layer": ("attention, last layer", from_attention(of_last_layer, weight_rows)),
     "all_layers": ("attention, all layers", from_attention(averaged, weight_rows)),
     "norms": ("norms, all layers", from_attention(averaged, norm_rows)),
-    "norm_rollout": ("norms, rollout", from_attention(through, norm_rows, skips=True)),
+    "norm_rollout": ("norms, rollout", from_attention(through, partial(norm_rows, skips=True))),
     "value_zeroing": ("value zeroing, all layers", from_attention(averaged, zeroed_rows)),
     "value_zeroing_rollout": ("value zeroing, rollout", from_attention(through, zeroed_rows)),
     "gradient": ("gradient × input", gradient),

@@ -147,9 +147,9 @@ def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) 
     logits_1C = net(review)
     label_1 = logits_1C.argmax(1)
     losses = []
-    for (part_PT,) in in_chunks(removed_PT.shape[1], removed_PT):
-        rest = keep(take(review, torch.zeros(len(part_PT), dtype=torch.int64)), ~part_PT)
-        left_P = probability(net(rest), label_1.expand(len(part_PT)))
+    for (chunk_PT,) in in_chunks(removed_PT.shape[1], removed_PT):
+        rest = keep(take(review, torch.zeros(len(chunk_PT), dtype=torch.int64)), ~chunk_PT)
+        left_P = probability(net(rest), label_1.expand(len(chunk_PT)))
         losses.append(probability(logits_1C, label_1) - left_P)
     return sign * torch.cat(losses)
 

@@ -105,7 +105,7 @@ class Measurement(NamedTuple):
     """A measurement of reviews of a split, or of originals of pairs."""
 
     name: str
-    options: Mapping[str, object]  # what its numbers depend on besides the run, split and seed
+    depends_on: Mapping[str, object]  # besides the run, split and seed
     maker: BatchMaker
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], MeasuredColumns]  # called with each batch
@@ -198,7 +198,7 @@ class Subject:
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""
-        options = {"split": self.options.split, "seed": self.options.seed, **measurement.options}
+        options = {"split": self.options.split, "seed": self.options.seed, **measurement.depends_on}
         about = json.dumps([VERSION, options, len(measurement.chosen_N)])
         digest = hashlib.sha256(about.encode()).hexdigest()[:8]
         return self.folder / f"{measurement.name}-{digest}.parquet"
