@@ -8,6 +8,7 @@ from tqdm import tqdm
 from imdbattn.errors import visible
 from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import composed_settings, separate_value
+from imdbattn.settings.keys import hexdigest
 
 
 def predict(cfg: DictConfig, text: str | None) -> None:
@@ -20,7 +21,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)
-    from imdbattn.report.prediction_page import digest, print_predictions, write_prediction_page
+    from imdbattn.report.prediction_page import print_predictions, write_prediction_page
     from imdbattn.runs.apply import load_predictor, predictions_of
 
     predictor, folder = load_predictor(settings)
@@ -30,7 +31,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     elif settings.explain:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
-        page = folder / "explanations" / f"{digest(predictions)}.html"
+        name = hexdigest({"texts": [prediction.text for prediction in predictions]})
+        page = folder / "explanations" / f"{name}.html"
         print(f"page: {write_prediction_page(predictions, page)}")
     else:  # a progress bar only if the lines do not go to a terminal
         bar = {"total": texts.total, "unit": " texts", "delay": 1}

@@ -3,7 +3,6 @@
 Shape suffixes: V rows of the vectors of the run, K rows that are kept.
 """
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from operator import ne
@@ -21,7 +20,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet
 from imdbattn.settings.command_settings import ExportSettings
-from imdbattn.settings.keys import FINGERPRINT, NestedDict
+from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest
 from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
@@ -111,8 +110,7 @@ def with_vectors(
         if SLOTS in weights:
             weights[SLOTS] = weights[SLOTS][rows_K]
         # The ids in the cache are not the ids of these words.
-        lines = "\n".join([metadata["vectors"], *words])
-        metadata["vectors"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
+        metadata["vectors"] = hexdigest({"vectors": metadata["vectors"], "words": words})
     trained = SavedNet(weights, metadata)
     return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
 

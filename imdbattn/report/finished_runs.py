@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
 from imdbattn.report.content import Skipped
-from imdbattn.settings.keys import FINGERPRINT, NestedDict, variant_digest
+from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier
 Item = TypeVar("Item")
@@ -165,9 +164,7 @@ class FinishedRun:
 
     def read(self, name: str) -> pd.DataFrame:
         """Reads a Parquet file of the run folder, or of all folds."""
-        tables = []
-        for one in self.folds or [self]:
-            tables.append(one.run.table(name))
+        tables = [one.run.table(name) for one in self.folds or [self]]
         return pd.concat(tables).sort_values("row") if self.folds else tables[0]
 
 
@@ -311,14 +308,14 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     first = runs[0]
     rights = [run.predictions("test").right_N for run in runs]
     numbers = [name for name, value in first.metrics.items() if isinstance(value, int | float)]
-    fingerprints = "".join(str(run.fingerprint("validation")) for run in runs)
+    fingerprints = [run.fingerprint("validation") for run in runs]
     metrics = first.metrics | {
         **{name: mean_over_runs(runs, name) for name in numbers},
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
         FINGERPRINT["test"]: about["fingerprint"],
-        FINGERPRINT["validation"]: sha256(fingerprints.encode()).hexdigest()[:16],
+        FINGERPRINT["validation"]: hexdigest({"folds": fingerprints}),
     }
     curves: Curves = {}
     for name in first.curves:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,9 +76,3 @@ def page(
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
     file = Path(__file__).with_name(f"prediction_{template}.html.jinja")
     return render(file, predictions=shown, detailed=DETAILED)
-
-
-def digest(predictions: Sequence[Prediction]) -> str:
-    """Returns twelve hex digits that identify the texts."""
-    texts = "\0".join(prediction.text for prediction in predictions)
-    return hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()[:12]

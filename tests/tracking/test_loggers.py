@@ -129,9 +129,3 @@ def test_tensorboard_has_curves_and_results(settings, small, tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert len(events.Scalars("val/accuracy")) == 2
     assert events.Scalars("best/val_accuracy")[0].value == pytest.approx(metrics["val_accuracy"])
-
-
-def test_swanlab_writes_a_local_run(settings, small, tmp_path):
-    pytest.importorskip("swanlab")
-    train(settings, small, tmp_path / "run", "logger=swanlab")
-    assert list((tmp_path / "run" / "swanlab").glob("run-*"))

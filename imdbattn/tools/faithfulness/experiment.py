@@ -4,8 +4,6 @@ Shape suffixes: B reviews of a batch, N reviews, T positions, S shares of the wo
 """
 
 import copy
-import hashlib
-import json
 import warnings
 import zlib
 from collections import defaultdict
@@ -34,6 +32,7 @@ from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.evaluate import check_fingerprint
 from imdbattn.settings.command_settings import FaithfulnessSettings
+from imdbattn.settings.keys import hexdigest
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
@@ -189,7 +188,7 @@ class Subject:
         if self.pairs:
             maker = self.predictor.batch_maker([pair.original for pair in self.pairs])
             every_N = np.arange(len(self.pairs))
-            about = {"pairs": hashlib.sha256(repr(self.pairs).encode()).hexdigest()[:8]}
+            about = {"pairs": hexdigest({"pairs": self.pairs})}
             made.append(Measurement("pairs", about, maker, every_N, self.labeled_pairs))
             for name, number in limits.items():
                 measure = partial(self.found_edits, name)
@@ -198,9 +197,8 @@ class Subject:
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""
-        options = {"split": self.options.split, "seed": self.options.seed, **measurement.depends_on}
-        about = json.dumps([VERSION, options, len(measurement.chosen_N)])
-        digest = hashlib.sha256(about.encode()).hexdigest()[:8]
+        about = {"split": self.options.split, "seed": self.options.seed, **measurement.depends_on}
+        digest = hexdigest({"version": VERSION, "reviews": len(measurement.chosen_N), **about})
         return self.folder / f"{measurement.name}-{digest}.parquet"
 
     def attribute(self, name: str, batch: Batch, texts: Sequence[str]) -> Tensor:
