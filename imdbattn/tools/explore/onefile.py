@@ -55,12 +55,10 @@ class PageModel:
 
     def __post_init__(self) -> None:
         with wrapping_errors(self.name):
-            if not isinstance(self.predictor, ReviewPredictor):
-                raise UserError("an encoder-decoder cannot be computed in the browser")
+            described(self.predictor.net)
             tokenizer = self.predictor.settings.data.tokenizer
             if tokenizer not in RULES:
                 raise UserError(f"the tokenizer {tokenizer} cannot run in the browser")
-            described(self.predictor.net)
 
     @property
     def vectors_fingerprint(self) -> str:
