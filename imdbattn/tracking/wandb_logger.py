@@ -229,6 +229,8 @@ def start_wandb(
             return run
         except Exception as error:  # training continues without it
             log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
+            if wandb.run is None:  # the id of a run that did not start stays in use until then
+                wandb.teardown()
     return None
 
 

@@ -78,8 +78,9 @@ CONVENTIONS = {
 
 
 def header_of(settings, folder: Path, *overrides: str):
-    """The header of a run that is started with these settings, in the environment as it is."""
+    """The header of a run of a sweep with these settings, in the environment as it is."""
     folder.mkdir()
+    (folder.parent / SWEEP_LOG).touch()
     with Tracker(settings("logger=wandb", *overrides).logger) as tracker:
         tracker.start(folder, CONFIG, resume=False)
     return read_back(folder).run
@@ -280,7 +281,7 @@ def nobody(monkeypatch, tmp_path):
     return monkeypatch
 
 
-def test_it_is_online_only_with_a_key_and_a_server(nobody, caplog):
+def test_it_is_online_only_with_a_key_and_a_server(nobody, settings, tmp_path, caplog):
     nobody.setattr(wandb_logger, "http_status", lambda *_: 404)
     assert wandb_logger.wandb_mode("online", 10) == "offline"
     nobody.setenv("WANDB_API_KEY", "k" * 40)
@@ -289,6 +290,9 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody, caplog):
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     assert wandb_logger.wandb_mode(None, 10) == "offline"
     assert "does not answer" in caplog.text
+    nobody.setattr(wandb_logger, "http_status", lambda *_: 200)  # but it does not start a run
+    assert header_of(settings, tmp_path / "run", "logger.wandb.timeout=1").run_group
+    assert "W&B (online) did not start" in caplog.text
     nobody.setenv("WANDB_MODE", "disabled")
     assert wandb_logger.wandb_mode(None, 10) == "disabled"
 
