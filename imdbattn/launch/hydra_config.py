@@ -32,19 +32,15 @@ HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multiru
 
 # Paths among the settings of imdbattn.train
 PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
-RUNS = ("run", "runs")  # settings of other commands: a path, or a list of paths
 # Settings of all commands whose value is text, with the characters , { [ ( and = that are special
 # in Hydra's grammar. In a sweep a comma separates values, but not in FOLDERS.
 FOLDERS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
 TEXTS = (
     *FOLDERS,
     *PATHS,
-    *RUNS,
     *("data.text_column", "data.label_column", "file", "column", "out"),
-    *("against", "group", "pairs_of"),
+    *("run", "runs", "against", "group", "pairs_of"),
 )
-# a comma in quotes belongs to the name
-RUN_IN_LIST = re.compile(r"""\s*('[^']*'|"[^"]*"|[^,]+)""")
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 
 
@@ -68,16 +64,14 @@ def hydra_arguments(
 
 def quote(argument: str, in_sweep: bool = False) -> str:
     """Returns `name=value` with the value quoted for Hydra's grammar, if it is text and not quoted
-    yet. Of a list of runs each one is quoted.
+    yet. A list of runs remains as it is typed.
     """
     name, equals, value = argument.partition("=")
     is_text = name in TEXTS and equals and value != "null"
-    is_list = in_sweep and "," in value and name not in FOLDERS
-    if not is_text or is_list or QUOTED_VALUE.fullmatch(value):
+    is_sweep = in_sweep and "," in value and name not in FOLDERS
+    is_list = name in ("run", "runs") and value.startswith("[") and value.endswith("]")
+    if not is_text or is_sweep or is_list or QUOTED_VALUE.fullmatch(value):
         return argument
-    if name in RUNS and value.startswith("[") and value.endswith("]"):
-        runs = [run.strip(" '\"") for run in RUN_IN_LIST.findall(value[1:-1])]
-        return f"{name}=[{','.join(in_quotes(run) for run in runs if run)}]"
     return f"{name}={in_quotes(value)}"
 
 

@@ -63,9 +63,8 @@ def test_any_path_and_any_text_can_be_given_on_the_command_line():
         assert separate_value("text", [f"text={text}", "explain=true"]) == (text, ["explain=true"])
         (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}")])
         assert file.value() == text
-    listed = quote("run=[runs/a,'b, c', day=1 (2)]")
-    (runs,) = OverridesParser.create().parse_overrides([listed])
-    assert runs.value() == ["runs/a", "b, c", "day=1 (2)"]
+    (runs,) = OverridesParser.create().parse_overrides([quote("run=[runs/a,my runs,'b, (2)']")])
+    assert runs.value() == ["runs/a", "my runs", "b, (2)"]
 
 
 def test_predict_reads_lines_from_a_file_and_from_standard_input(trained, shell, tmp_path):
