@@ -91,7 +91,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
             print_help(run_hydra, config_name)
             return None
-        with CommandSignals("stopped"):
+        with Signals("stopped"):
             return run_hydra()
     except Exception as error:
         from imdbattn.launch.composition import as_user_error
@@ -113,13 +113,6 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         else:
             settings.append(argument)
     return options + settings
-
-
-class CommandSignals(Signals):
-    """The signals of a command. A sweep logs by itself what it was doing."""
-
-    def describe(self) -> str:
-        return "" if in_sweep() else super().describe()
 
 
 def in_sweep() -> bool:
