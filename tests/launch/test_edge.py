@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from imdbattn import UserError
 from tests.resuming import contents
 
 
@@ -20,7 +19,6 @@ TRAIN = ("train", "model=mean", "hydra.run.dir={run}")
 # one of each place in which a command ends: settings, Hydra, the model, the data, the run folder
 WRONG = {  # what is wrong -> command
     # settings
-    "unknown setting": (*TRAIN, "optim.learning_rate=1"),
     "several values": ("train", "model=mean,base", "hydra.run.dir={run}"),
     # files
     "broken Parquet file": (*TRAIN, "data.path={tmp}/broken.parquet"),
@@ -69,13 +67,3 @@ def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
             assert "Traceback (most recent call last)" in Path(file[1]).read_text()
             os.unlink(file[1])
         assert contents(finished) == before, name
-
-
-def test_from_python_the_exception_passes_through(finished, tmp_path):
-    import imdbattn
-
-    known = places(finished, tmp_path)
-    with pytest.raises(UserError, match="nothing"):
-        imdbattn.load("nothing")
-    with pytest.raises(Exception, match=r"checkpoint|archive|magic|zip"):
-        imdbattn.load(known["checkpoint"])

@@ -1,5 +1,6 @@
 """Runs are averaged as seeds of one variant only if no setting that changes numbers differs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,6 +54,13 @@ def with_value(settings: dict, key: str, value: Any) -> dict:
     return settings | {group: with_value(settings[group], rest, value) if rest else value}
 
 
+def ignored(digest: Callable[[dict], str], settings: dict, keys: list[str]) -> list[str]:
+    """Those of the keys whose value does not change the digest."""
+    values = flat(settings)
+    changed = {key: digest(with_value(settings, key, other(values[key]))) for key in keys}
+    return [key for key in keys if changed[key] == digest(settings)]
+
+
 def reversed_keys(value: Any) -> Any:
     """The same settings with the keys of every group in the opposite order."""
     if isinstance(value, dict):
@@ -68,53 +76,25 @@ def test_the_order_of_keys_makes_no_variant_and_no_job(composed, case):
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_runs_that_differ_in_a_setting_that_changes_numbers_are_never_one_variant(composed, case):
-    settings = composed(*COMMANDS[case])
-    ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
-    keys = [key for key in flat(settings) if not within(key, *ignored)]
-    assert {"optim.weight_decay", "optim.lr", "label_smoothing", "model.name"} <= {*keys}
-    before = variant_digest(settings)
-    changed = {
-        key: variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
-    }
-    assert [key for key, after in changed.items() if after == before] == []
-    assert len({*changed.values()}) == len(keys), "two changes have the same digest"
-
-
-@pytest.mark.parametrize("case", COMMANDS)
-def test_jobs_that_differ_in_a_setting_that_changes_numbers_have_folders_of_their_own(
-    composed, case
-):
+def test_a_setting_that_changes_numbers_makes_another_variant_and_another_job(composed, case):
     settings = composed(*COMMANDS[case])
     keys = [key for key in flat(settings) if not within(key, *NO_NUMBERS, "seed")]
-    before = settings_digest(settings)
-    assert [
-        key
-        for key in keys
-        if settings_digest(with_value(settings, key, other(flat(settings)[key]))) == before
-    ] == []
+    of_variants = [key for key in keys if not within(key, *HARDWARE, *AVERAGED, *COMPARED)]
+    assert {"optim.weight_decay", "optim.lr", "label_smoothing", "model.name"} <= {*of_variants}
+    assert ignored(settings_digest, settings, keys) == []
+    assert ignored(variant_digest, settings, of_variants) == []
 
 
 def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
     settings = composed("model=tuned")
-    ignored = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
-    keys = [key for key in flat(settings) if within(key, *ignored)]
-    changed = {
-        variant_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
-    }
-    assert changed == {variant_digest(settings)}
+    names = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
+    keys = [key for key in flat(settings) if within(key, *names)]
+    assert ignored(variant_digest, settings, keys) == keys
+    keys = [key for key in keys if within(key, *NO_NUMBERS, "seed")]
+    assert ignored(settings_digest, settings, keys) == keys
 
 
 def test_the_precision_of_a_trainer_names_a_variant_and_its_hardware_does_not(composed):
     for trainer, named in (("gpu", ["trainer.precision=bf16-mixed"]), ("cpu", [])):
         words = ["seed=2", f"trainer={trainer}"]
         assert named_overrides(words, composed(*words)) == named
-
-
-def test_the_seed_and_what_changes_no_number_give_a_job_no_other_folder(composed):
-    settings = composed("model=tuned")
-    keys = [key for key in flat(settings) if within(key, *NO_NUMBERS, "seed")]
-    changed = {
-        settings_digest(with_value(settings, key, other(flat(settings)[key]))) for key in keys
-    }
-    assert changed == {settings_digest(settings)}
