@@ -1,6 +1,6 @@
 """Which word vectors an export keeps, and in which precision.
 
-Shape suffixes: V rows of the vectors of the run, K rows that are kept.
+Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrases.
 """
 
 import logging
@@ -27,7 +27,9 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 log = logging.getLogger(__name__)
 
 VECTORS = "embedding.vectors_VD"
+# These depend on the ids.
 SLOTS = "embedding.slot_V"
+PHRASES = "context.phrases.keys_P"
 
 
 def choose_vectors(
@@ -38,8 +40,7 @@ def choose_vectors(
 ) -> tuple[ReviewPredictor, NestedDict]:
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
-    # Phrases are known by the ids of their words, so these are not changed.
-    if options.vectors == "training" and not predictor.settings.model.phrases:
+    if options.vectors == "training":
         words_K = tuned_ids(predictor.net.state_dict(), "embedding")
         if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
             words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
@@ -101,18 +102,36 @@ def with_vectors(
     """
     weights = predictor.net.state_dict()
     words = predictor.vectors.words
-    table_KD = predictor.net.embedding.vectors_VD
+    table_VD = table_KD = predictor.net.embedding.vectors_VD
     metadata = dict(predictor.metadata)
     if words_K is not None:
         rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
         words = [words[row - FIRST_WORD] for row in words_K.tolist()]
-        table_KD = table_KD[rows_K]
+        table_KD = table_VD[rows_K]
         if SLOTS in weights:
             weights[SLOTS] = weights[SLOTS][rows_K]
+        if PHRASES in weights:
+            weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
         # The ids in the cache are not the ids of these words.
         metadata["vectors"] = hexdigest({"vectors": metadata["vectors"], "words": words})
     trained = SavedNet(weights, metadata)
     return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
+
+
+def renumbered(codes_P: Tensor, rows_K: Tensor, id_count: int) -> Tensor:
+    """Returns the codes of phrases (nn/beyond/context) with the places in `rows_K` as ids.
+
+    id_count: the number of ids before.
+    """
+    place_V = torch.zeros(id_count, dtype=torch.int64)
+    place_V[rows_K] = torch.arange(len(rows_K))
+    new_P = torch.zeros_like(codes_P)
+    factor = 1
+    while codes_P.any():
+        new_P += place_V[codes_P % id_count] * factor
+        codes_P = codes_P // id_count
+        factor *= len(rows_K)
+    return new_P
 
 
 def with_table(

@@ -69,13 +69,12 @@ def edited(folder: Path, change) -> None:
     )
 
 
-@pytest.mark.parametrize(("rung", "vectors"), [("residual_pe", "all"), ("wide", "training")])
+@pytest.mark.parametrize("rung", ["residual_pe", "wide"])
 def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bit(
-    model, tmp_path, rung, vectors
+    model, tmp_path, rung
 ):
-    """A model with phrases always keeps all words."""
     predictor, run = model(rung)
-    facts = write(predictor, tmp_path / "m", run, vectors=vectors, precision="float32")
+    facts = write(predictor, tmp_path / "m", run, vectors="all", precision="float32")
     assert (facts["words"], facts["of_words"], facts["changed_labels"]) == (100, 100, 0)
     again = read_export(tmp_path / "m")
     assert results(again) == results(predictor)
@@ -83,8 +82,12 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
     assert one.words == other.words
 
 
-def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(model, tmp_path):
-    predictor, run = model("tuned")
+@pytest.mark.parametrize("rung", ["tuned", "wide"])
+def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
+    model, tmp_path, rung
+):
+    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
+    predictor, run = model(rung)
     train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
     ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
     known = {predictor.vectors.words[number - FIRST_WORD] for number in ids}
@@ -306,17 +309,8 @@ def compare(predictor, graph, tolerance: float) -> None:
             )
 
 
-NO_GRAPH = ("gru_query", "log_counts", "log_counts_mean", "wide", "distilled", "pretrained")
-
-
-@pytest.mark.parametrize("rung", NO_GRAPH)
-def test_no_graph_is_made_of_a_recurrent_network_or_phrases(settings, rung):
-    with pytest.raises(UserError, match=f"model={rung} has a recurrent network or phrases"):
-        to_program(random_predictor(settings, rung))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [rung for rung in (*RUNGS, *BEYOND) if rung not in NO_GRAPH])
+@pytest.mark.parametrize("rung", [rung for rung in (*RUNGS, *BEYOND) if rung != "gru_query"])
 def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
     pytest.importorskip("onnxruntime")
     predictor = random_predictor(settings, rung)
@@ -325,11 +319,14 @@ def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
     compare(predictor, read_onnx(tmp_path / "model.onnx"), 1e-4)
 
 
-def test_what_a_graph_computes_equals_the_model(settings):
-    predictor = random_predictor(settings, "residual_pe")
+@pytest.mark.parametrize("rung", ["residual_pe", "log_counts"])
+def test_what_a_graph_computes_equals_the_model(settings, rung):
+    predictor = random_predictor(settings, rung)
     batch = nets.batch(predictor.net, [[3, 4, 5], [], [6]])
-    logits_BC = Graph(predictor.net)(batch.tokens_BT, batch.lengths_B)
-    torch.testing.assert_close(logits_BC, predictor.net(batch))
+    before = [batch.before_BTW] if rung == "log_counts" else []
+    inputs = (batch.tokens_BT, batch.lengths_B, *before)
+    with torch.no_grad():
+        torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
 
 
 def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(trained, tmp_path, monkeypatch):
