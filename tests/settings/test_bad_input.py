@@ -114,6 +114,11 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         lambda place: ["-m", "seed=1,2", f"hydra.sweep.dir={place.run()}"],
         "run is not a sweep folder",
     ),
+    # the second job would be kept as finished, with the scores of the first
+    "jobs that share a folder": (
+        typed("-m", "seed=1,2", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=job"),
+        r"error: hydra\.sweep\.subdir cannot be set: ",
+    ),
 }
 COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     "no number": (typed("optim.lr=nan"), r"optim\.lr=nan must be a finite number"),
@@ -277,14 +282,6 @@ def test_a_sweep_without_its_data_can_be_repeated_in_its_folder(place, shell, sm
     for _ in range(2):
         done = shell("train", *sweep, cwd=place.folder)
         is_one_line(done.stderr, "No such file or directory: '[^']*nothing.csv'")
-
-
-def test_jobs_of_a_sweep_that_could_share_a_folder_are_refused(place, shell, small):
-    """The second job would be kept as finished, with the scores of the first."""
-    sweep = ["-m", *small, "seed=1,2", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=job"]
-    done = shell("train", *sweep, cwd=place.folder)
-    assert done.returncode == 2
-    is_one_line(done.stderr, r"error: hydra\.sweep\.subdir cannot be set: ")
 
 
 def test_a_refused_run_removes_no_folder_but_its_own(place, shell, small):

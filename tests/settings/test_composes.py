@@ -35,10 +35,7 @@ def test_every_choice_composes(settings, choice):
     assert settings(*choice).model.name
 
 
-PAIRED = [["data=translation"], ["model=seq2seq"]]
-
-
-@pytest.mark.parametrize("choice", PAIRED, ids=" ".join)
+@pytest.mark.parametrize("choice", [["data=translation"], ["model=seq2seq"]], ids=" ".join)
 def test_data_or_a_model_for_pairs_choose_the_task(choice):
     chosen = composed_settings(composed_by_commands("train", choice))
     assert chosen == composed_settings(composed_by_commands("train", ["task=seq2seq", *choice]))
