@@ -86,7 +86,7 @@ class Throughput(L.Callback):
 
     def __init__(self) -> None:
         self.seconds = self.epoch_seconds = 0.0  # in all epochs; in this one before `since`
-        self.rate = 0.0  # tokens per second in the last epoch
+        self.all_tokens = 0  # in all epochs, of all processes
         self.since = 0.0
         self.tokens = torch.tensor(0)  # in this epoch, of this process
 
@@ -112,8 +112,9 @@ class Throughput(L.Callback):
         tokens = trainer.strategy.reduce(self.tokens, reduce_op="sum").item()
         self.epoch_seconds += time.perf_counter() - self.since
         self.seconds += self.epoch_seconds
-        self.rate = tokens / self.epoch_seconds
-        rates = {"train/tokens_per_s": self.rate, "train/epoch_seconds": self.epoch_seconds}
+        self.all_tokens += tokens
+        rate = tokens / self.epoch_seconds
+        rates = {"train/tokens_per_s": rate, "train/epoch_seconds": self.epoch_seconds}
         module.log_dict(rates, rank_zero_only=False)
 
     def state_dict(self) -> dict:
@@ -121,7 +122,7 @@ class Throughput(L.Callback):
         return {
             "seconds": self.seconds,
             "epoch_seconds": epoch_seconds,
-            "rate": self.rate,
+            "all_tokens": self.all_tokens,
             "tokens": self.tokens.cpu(),
         }
 

@@ -207,7 +207,7 @@ def training_facts(
         "steps": trainer.global_step,
         "train_seconds": throughput.seconds,
         "epoch_seconds": throughput.seconds / (epochs or 1),
-        "tokens_per_s": throughput.rate,
+        "tokens_per_s": throughput.all_tokens / (throughput.seconds or 1),
         **early_end(trainer, epochs),
         **({"init_digest": init} if init else {}),
     }
@@ -232,7 +232,8 @@ def early_end(trainer: L.Trainer, epochs: float) -> NestedDict:
     if 0 <= trainer.max_steps <= trainer.global_step:
         reason = f"trainer.max_steps={trainer.max_steps} is reached"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
+        remaining = callback.time_remaining() if isinstance(callback, Timer) else None
+        if remaining is not None and remaining <= 0:
             reason = "trainer.max_time is over"
         if isinstance(callback, EarlyStopping):
             if callback.wait_count >= callback.patience:

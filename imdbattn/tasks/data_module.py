@@ -131,14 +131,13 @@ class BatchData(L.LightningDataModule):
         """Returns the options of each of the first epochs that differ from `train_options`."""
         return []
 
-    def overfit_batches(self) -> float:
-        """Returns the number or share of batches that every epoch repeats; 0 is all."""
-        return self.trainer.overfit_batches if self.trainer else 0  # type: ignore[attr-defined]
+    def overfits(self) -> bool:
+        """Returns whether every epoch repeats the first batches, whose number Lightning limits."""
+        return bool(self.trainer and self.trainer.overfit_batches)  # type: ignore[attr-defined]
 
     def loader(self, maker: BatchMaker, plans: Any) -> Loader:
-        if overfit := self.overfit_batches():  # every epoch has the same items
-            count = int(overfit if overfit >= 1 else overfit * len(plans)) or 1
-            plans = list(islice(plans, count))
+        if self.overfits():
+            plans = list(plans)
         return Loader(maker, plans, GPU_CHUNK if on_gpu(maker) else 1)
 
     def train_dataloader(self) -> Loader:
@@ -147,7 +146,7 @@ class BatchData(L.LightningDataModule):
         """
         epoch = self.trainer.current_epoch if self.trainer else 0
         loader = self.train_loader(self.train_options)
-        differing = [] if self.overfit_batches() else self.curriculum()[epoch:]
+        differing = [] if self.overfits() else self.curriculum()[epoch:]
         return self.train_loader(differing[0], len(loader)) if differing else loader
 
     def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:

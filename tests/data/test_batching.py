@@ -15,7 +15,7 @@ from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.padded_lengths import FewShapesPlans, best_lengths
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
-from imdbattn.data.ragged import BatchMaker, BatchOptions, kept_indices, ragged
+from imdbattn.data.ragged import Batch, BatchMaker, BatchOptions, kept_indices, ragged
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.fit import fit
@@ -228,16 +228,35 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
         resumed_settings(other.dump(), ["data.batch_tokens=1024"], tmp_path)
 
 
-def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
-    settings, small, tmp_path, monkeypatch
-):
-    seen, loss = defaultdict(list), ReviewClassifier.training_loss
+@pytest.fixture
+def seen(monkeypatch) -> dict[int, list[Batch]]:
+    """The training batches of each epoch."""
+    batches, loss = defaultdict(list), ReviewClassifier.training_loss
 
     def training_loss(self, batch):
-        seen[self.trainer.current_epoch].append(batch)
+        batches[self.trainer.current_epoch].append(batch)
         return loss(self, batch)
 
     monkeypatch.setattr(ReviewClassifier, "training_loss", training_loss)
+    return batches
+
+
+@pytest.mark.parametrize("overfit", ["3", "0.5", "1.0"])
+def test_overfit_batches_repeats_that_number_or_share_of_the_batches(
+    settings, small, tmp_path, seen, overfit
+):
+    words = [*small, "model=mean", "trainer.max_epochs=2", "data.eval_batch_tokens=32"]
+    cfg = settings(*words, f"trainer.overfit_batches={overfit}")
+    fit(cfg, tmp_path)
+    count = len(ReviewData(cfg, prepare_reviews(cfg.data)).train_dataloader())
+    first, second = ([batch.items_B.tolist() for batch in batches] for batches in seen.values())
+    assert len(first) == (3 if overfit == "3" else int(float(overfit) * count)) > 1
+    assert first == second
+
+
+def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
+    settings, small, tmp_path, seen
+):
     words = [*small, "model=mean", "data.max_tokens=9", "data.batch_tokens=60", "logger=csv"]
     words += ["data.curriculum=[2,4,20]", "trainer.max_epochs=4", "data.word_dropout=0"]
     cfg = settings(*words)

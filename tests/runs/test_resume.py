@@ -187,6 +187,10 @@ EARLY_ENDS = {
         ["patience=2", "trainer.val_check_interval=5"],
         (0.75, "val/accuracy did not improve in 2 validations"),
     ),
+    "beside a timer without a limit": (
+        ["patience=2", "+trainer.callbacks={_target_: lightning.pytorch.callbacks.Timer}"],
+        (3, "val/accuracy did not improve in 2 validations"),
+    ),
     "steps": (["trainer.max_steps=30"], (1.5, "trainer.max_steps=30 is reached")),
     "before min_epochs, whose last one improves": (
         ["trainer.min_epochs=3", "+trainer.callbacks={_target_: own.Stops}"],
