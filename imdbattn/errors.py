@@ -16,7 +16,7 @@ CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066
 class UserError(Exception):
     """Wrong input. The message names what is wrong and how to fix it.
 
-    Commands print it as one line and exit with status 2. Of any other exception, which a library
+    Commands print it as one line and exit with status 2. For any other exception, which a library
     raises, they print the type and the message, and write the traceback into a file.
     """
 

@@ -46,16 +46,21 @@ class TrainPlans:
     Args:
         lengths_N: positions that each item takes in a batch.
         budget: padded tokens in one batch, over all processes together.
-        done: returns how many batches of the starting epoch to skip, because a resumed run has
-            trained on them.
+        batches_to_skip: returns how many batches of the starting epoch a resumed run has trained
+            on.
     """
 
     pool = 8192  # items that are shuffled and sorted together; larger pools pad less and mix less
 
     def __init__(
-        self, lengths_N: np.ndarray, budget: int, seed: int, done: Callable[[], int] = lambda: 0
+        self,
+        lengths_N: np.ndarray,
+        budget: int,
+        seed: int,
+        batches_to_skip: Callable[[], int] = lambda: 0,
     ):
-        self.lengths_N, self.budget, self.seed, self.done = lengths_N, budget, seed, done
+        self.lengths_N, self.budget, self.seed = lengths_N, budget, seed
+        self.batches_to_skip = batches_to_skip
         self.epoch = 0
         self.count = self.sufficient_count()
 
@@ -105,7 +110,7 @@ class TrainPlans:
         rng = np.random.default_rng([self.seed, self.epoch])
         batches = self.shuffled_batches(rng)
         plans = [Plan(int(rng.integers(2**62)), items_B) for items_B in batches]
-        yield from plans[self.done() :]
+        yield from plans[self.batches_to_skip() :]
 
 
 class EvalPlans:

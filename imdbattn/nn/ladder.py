@@ -1,7 +1,8 @@
 """The ladder: embed -> + positions -> (<cls>) -> L layers of self-attention -> pool -> logits.
 
 Shape suffixes: B reviews, T positions, D width, C classes; H heads, Q queries, K keys, d width of
-one head, V width of the values. A suffix 1 is a dimension of size 1.
+one head, V width of the values; of embeddings, V rows of the vectors, E their width. A suffix 1
+is a dimension of size 1.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from imdbattn.nn.scores import (
     PRODUCTS,
     MakeScore,
     ScaledDot,
-    lengths_read,
+    at_least_one,
     masked_softmax,
     sequence_mask,
 )
@@ -29,8 +30,8 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class WordPositions(NamedTuple):
-    """Which vectors of x_BTD may be attended to, words and <cls>, and their positions in the
-    review. Layers, positions and poolings receive them.
+    """Marks the vectors of x_BTD that may be attended to (words and <cls>), and has their positions
+    in the review. Layers, positions and poolings receive it.
     """
 
     mask_BT: Tensor  # bool, False on padding
@@ -42,7 +43,7 @@ class WordPositions(NamedTuple):
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
     @property
-    def over_keys_B11T(self) -> Tensor:
+    def key_mask_B11T(self) -> Tensor:
         """Which keys every head and query may attend to, (B, 1, 1, T) bool."""
         return self.mask_BT[:, None, None]  # an expanded mask would double the time on a CPU
 
@@ -117,7 +118,7 @@ class SelfAttention(nn.Module):
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         q_BHTd, k_BHTd, v_BHTd = self.project(x_BTD, words)
         extra_columns = None if self.distances is None else self.distances(words.positions_BT)
-        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, words.over_keys_B11T, extra_columns)
+        y_BHTd = self.attention(q_BHTd, k_BHTd, v_BHTd, words.key_mask_B11T, extra_columns)
         return y_BHTd.transpose(1, 2).flatten(2)
 
     def project(self, x_BTD: Tensor, words: WordPositions) -> tuple[Tensor, ...]:
@@ -221,7 +222,7 @@ class Pooling(nn.Module):
 
 def equal_weights(x_BTD: Tensor, words: WordPositions) -> Tensor:
     """Returns (B, 1, 1, T), for one head and one query: 1 / length on each word, 0 on padding."""
-    mask_B11T = words.over_keys_B11T
+    mask_B11T = words.key_mask_B11T
     return masked_softmax(torch.zeros_like(mask_B11T, dtype=x_BTD.dtype), mask_B11T)
 
 
@@ -271,7 +272,7 @@ class LearnedQueryPooling(Pooling):
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         query_B11D = self.query_D.to(x_BTD.dtype).expand(x_BTD.shape[0], 1, 1, -1)
         x_B1TD = x_BTD[:, None]  # one head
-        return self.attention(query_B11D, x_B1TD, x_B1TD, words.over_keys_B11T)[:, 0, 0]
+        return self.attention(query_B11D, x_B1TD, x_B1TD, words.key_mask_B11T)[:, 0, 0]
 
 
 class TextQueryPooling(Pooling):
@@ -286,7 +287,7 @@ class TextQueryPooling(Pooling):
         x_B1TD = x_BTD[:, None]  # one head
         query_B11D = self.query(equal_weights(x_BTD, words) @ x_B1TD)
         k_B1TD, v_B1TD = self.key(x_B1TD), self.value(x_B1TD)
-        return self.attention(query_B11D, k_B1TD, v_B1TD, words.over_keys_B11T)[:, 0, 0]
+        return self.attention(query_B11D, k_B1TD, v_B1TD, words.key_mask_B11T)[:, 0, 0]
 
 
 # The name of the last layer of a network. Muon, which trains the matrices of hidden layers, leaves
@@ -336,7 +337,7 @@ class Classifier(nn.Module):
 
     def encode(self, x_BTE: Tensor, batch: Any) -> tuple[Tensor, WordPositions]:
         """Embedded words (B, T, E) -> the input of the pooling."""
-        mask_BT = sequence_mask(lengths_read(batch.lengths_B), x_BTE.shape[1])
+        mask_BT = sequence_mask(at_least_one(batch.lengths_B), x_BTE.shape[1])
         words = WordPositions(mask_BT, batch.positions_BT)
         x_BTD = self.resize(x_BTE)
         if self.context is not None:

@@ -18,7 +18,7 @@ def sequence_mask(lengths_B: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
 
 
-def lengths_read(lengths_B: Tensor) -> Tensor:
+def at_least_one(lengths_B: Tensor) -> Tensor:
     """Returns the lengths, with 1 for an empty review, which is read as one <pad>: its vector is
     zero, so the output is finite and independent of padding.
     """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from imdbattn.nn.scores import lengths_read, sequence_mask
+from imdbattn.nn.scores import at_least_one, sequence_mask
 
 
 @contextmanager
@@ -100,7 +100,7 @@ class Attended(NamedTuple):
         of each review. size: T, words and padding; further keys, such as <cls>, come first.
         """
         queries, keys = weights_BHQK.shape[-2:]
-        key_count_B = lengths_read(lengths_B) + keys - size
+        key_count_B = at_least_one(lengths_B) + keys - size
         ends_B = torch.ones_like(key_count_B) if queries == 1 else key_count_B
         return cls(weights_BHQK, sequence_mask(ends_B, queries), key_count_B)
 

@@ -57,7 +57,7 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
 
     Args:
         curves: the curves in metrics.csv.
-        query_shares: the entropies of queries by head, from runs.callbacks.measure.
+        query_shares: the entropies of queries by head, from runs.attention_over_time.measure.
     """
     rows: dict[str, list[str]] = {}
     for head in query_shares:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import wrapping_errors
 from imdbattn.nn.ladder import Attention, Classifier
-from imdbattn.runs.callbacks import evaluation_mode, fixed_batches
+from imdbattn.runs.attention_over_time import evaluation_mode, fixed_batches
 
 
 class CheckParts(L.Callback):

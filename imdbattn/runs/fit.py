@@ -25,7 +25,7 @@ from imdbattn.folders.run_folder import (
     write_json,
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import AttentionEntropy, LastValidation, LossMonitor, Throughput
+from imdbattn.runs.callbacks import LastValidation, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.resume import RunSignals, RunState
 from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
@@ -94,7 +94,7 @@ def fit_locked(
         trainer.fit(module, data, ckpt_path=folder / LAST if state else None)
         if not trainer.loggers:  # all steps were made before, so that no training began
             run_state.begin(trainer)
-        signals.place = "after training"
+        signals.phase = "after training"
         signals.stop_at_once()
         facts = training_facts(trainer, module, corpus, throughput)
         # The best weights are scored, or the last ones of a run without a validation.
@@ -184,7 +184,9 @@ def other_callbacks(
 
         callbacks.append(CheckParts())
     if settings.attention_reviews:
-        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_shares))
+        from imdbattn.runs.attention_over_time import AttentionEntropy
+
+        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_histograms))
     if settings.patience:
         monitor, mode = str(best.monitor), best.mode
         callbacks.append(

@@ -12,7 +12,7 @@ from imdbattn.report.run_figures import (
     learning_curves,
     write_position_figures,
 )
-from imdbattn.runs.callbacks import fixed_batches, measure
+from imdbattn.runs.attention_over_time import fixed_batches, measure
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 

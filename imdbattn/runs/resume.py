@@ -23,7 +23,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import LAST, begin_folder, has_results
+from imdbattn.folders.run_folder import BEST, LAST, begin_folder, has_results
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
@@ -63,7 +63,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class RunSignals(Signals):
-    """The signals of a run. The line says where it was, if its state is saved, and how to continue.
+    """The signals of a run. The line says where the run stopped, whether its state was saved, and
+    how to resume.
 
     test: whether the run is scored on test. resume: whether it continues the one in the folder.
     """
@@ -71,13 +72,13 @@ class RunSignals(Signals):
     def __init__(self, folder: Path, test: bool, resume: bool):
         super().__init__("")
         self.folder, self.test, self.resume = folder, test, resume
-        self.place = BEFORE
+        self.phase = BEFORE
 
     def describe(self) -> str:
         if rank_zero_only.rank:  # type: ignore[attr-defined]
             return ""
-        line = f"stopped {self.place}; "
-        if self.place == BEFORE and not self.resume:  # the folder may have files of another run
+        line = f"stopped {self.phase}; "
+        if self.phase == BEFORE and not self.resume:  # the folder may have files of another run
             return line + NOTHING_SAVED
         if has_results(self.folder, self.test):
             return line + "the run is finished, its results are written"
@@ -110,7 +111,7 @@ class RunState(L.Callback):
     ):
         self.folder, self.settings, self.corpus = folder, settings, corpus
         self.losses, self.tracker, self.signals = losses, tracker, signals
-        self.file, self.curve = folder / LAST, folder / "metrics.csv"
+        self.file, self.curve_file = folder / LAST, folder / "metrics.csv"
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes exchanged requests
         # For each process, its random state and the sums of this epoch's steps
@@ -128,7 +129,7 @@ class RunState(L.Callback):
         if curve and trainer.is_global_zero:
             csv_logger: Any = trainer.loggers[0]
             writer = csv_logger.experiment  # creating it removes the file
-            write_atomically(self.curve, curve)
+            write_atomically(self.curve_file, curve)
             writer.metrics_keys = curve.splitlines()[0].split(",")
 
     # --- when to save -----------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class RunState(L.Callback):
             torch.set_rng_state(state["random"])
             if "cuda" in state and module.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda"], module.device)
-        self.signals.place = "in training"
+        self.signals.phase = "in training"
         self.signals.defer()  # training stops before its next step
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -197,7 +198,7 @@ class RunState(L.Callback):
             raise SystemExit(0)  # Lightning kills the other processes when one fails
         last = trainer.max_epochs or -1
         epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
-        self.signals.place = f"in epoch {epoch}, step {trainer.global_step}"
+        self.signals.phase = f"in epoch {epoch}, step {trainer.global_step}"
         raise self.signals.stopped(request)
 
     # --- what to save -----------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class RunState(L.Callback):
             "ranks": self.rank_states,
             "trained_with": self.trained_with(trainer, module),
             "stopped": trainer.should_stop,
-            "curve": self.curve.read_text() if self.curve.exists() else "",
+            "curve": self.curve_file.read_text() if self.curve_file.exists() else "",
         }
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
@@ -263,8 +264,8 @@ class RunState(L.Callback):
         trainer.should_stop = self.loaded["stopped"]
         # The run folder may have been moved, and Lightning deletes the files that this state names.
         best: Any = trainer.checkpoint_callback
-        best_state, file = checkpoint["callbacks"][best.state_key], f"{best.dirpath}/best.ckpt"
-        name = file if best_state["best_model_path"] else ""
+        best_state = checkpoint["callbacks"][best.state_key]
+        name = f"{best.dirpath}/{Path(BEST).name}" if best_state["best_model_path"] else ""
         best_state |= {
             "dirpath": best.dirpath,
             "best_model_path": name,

@@ -152,10 +152,10 @@ class BatchData(L.LightningDataModule):
     def train_loader(self, options: BatchOptions, count: int | None = None) -> Loader:
         """Returns the training batches with these options; their number is `count`, if given."""
         maker = self.batch_maker("train", options, self.ranks())
-        kind = TrainPlans
+        plans_class = TrainPlans
         if maker.options.padded_lengths:
-            from imdbattn.data.padded_lengths import FewShapesPlans as kind
-        plans = kind(
+            from imdbattn.data.padded_lengths import FewShapesPlans as plans_class
+        plans = plans_class(
             maker.batch_lengths(), self.batch_tokens, self.settings.seed, self.trained_batches
         )
         if count:

@@ -315,7 +315,7 @@ class Learner(L.LightningModule):
             "cpu",
             "cuda",
         )
-        recent = torch.__version__ >= "2.4"
+        recent = torch.__version__ >= "2.4"  # it compares numbers: it is a TorchVersion
         return {"fused": True} if available and not chosen and works and recent else {}
 
     def lr_share(self, step: int, steps: int) -> float:

@@ -104,7 +104,7 @@ class StepRecorder:
     module: the Learner. one_by_one: whether each call of Lightning's loop makes one step only.
     """
 
-    records = True  # False makes all steps eagerly, with the same bits
+    can_record = True  # False makes all steps eagerly, with the same bits
 
     def __init__(self, module: Any, graphs: CudaGraphs, one_by_one: bool):
         self.module, self.graphs, self.one_by_one = module, graphs, one_by_one
@@ -150,7 +150,7 @@ class StepRecorder:
 
     def result_of(self, batch: Any) -> Tensor:
         """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
-        if not (self.records and self.is_warm):
+        if not (self.can_record and self.is_warm):
             self.is_warm = True
             return self.eager_step(batch)
         if not is_flat(batch):
@@ -228,7 +228,7 @@ class StepRecorder:
             raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
         log.warning("Training steps are not recorded from here on: %s", reason)
         self.recordings.clear()
-        self.records = False
+        self.can_record = False
         return self.eager_step(batch)
 
     def difference(
@@ -239,8 +239,8 @@ class StepRecorder:
         before, eager: weights of each group of parameters. expected, result: see `whole_step`.
         """
         names = {"loss": 0} | ({"norm of the gradient": -1} if self.has_norm else {})
-        for name, place in names.items():
-            one, other = expected[place].item(), result[place].item()
+        for name, index in names.items():
+            one, other = expected[index].item(), result[index].item()
             if not is_close(other, one, scale=abs(one)):
                 return f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
         for start, stepped, replayed in zip(before, eager, self.weights(), strict=True):
@@ -384,9 +384,9 @@ def count_step(trainer: L.Trainer) -> None:
 
 
 class RecordSteps(L.Callback):
-    """Lets a StepRecorder make the training steps, unless they cannot be recorded; a line of the
-    log says why. With record_steps=true UserError is raised then, before anything is written; with
-    record_steps=false Lightning makes the steps.
+    """Uses a StepRecorder for the training steps where they can be recorded; otherwise logs why not,
+    or raises UserError with record_steps=true, before anything is written. With record_steps=false
+    Lightning makes the steps.
     """
 
     def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
@@ -396,10 +396,10 @@ class RecordSteps(L.Callback):
             raise UserError(f"record_steps=true: {reason}")
         if reason and setting == "auto" and trainer.is_global_zero:
             log.info("Training steps are not recorded: %s", reason)
-        self.records = reason is None and setting is not False
+        self.can_record = reason is None and setting is not False
 
     def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
-        if self.records:
+        if self.can_record:
             # The user's callbacks and methods must see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)

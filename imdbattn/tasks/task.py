@@ -1,7 +1,7 @@
 """A task is a class that names its other classes: of settings, data, training and prediction. A
 run's `task._target_` names it.
 
-In the core, only the room `exports` refers to tasks by name. A custom task is a subclass of `Task`
+In the core, only the room `exports` imports the folder of a task. A custom task is a subclass of `Task`
 in any package (docs/own_parts.md).
 """
 

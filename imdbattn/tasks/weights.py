@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from imdbattn.tasks.learner import Learner
 
 # The settings of `model` that must be equal in the run `init`
-ENCODER = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "net.layer")
+ENCODER_SETTINGS = ("embedding", "mixer", "net.width", "net.positions", "net.layers", "net.layer")
 UNUSED = (f"{HEAD}.", "pooling.")  # a classifier does not use these weights of a pretrained encoder
 
 
@@ -75,14 +75,17 @@ def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
 
 
 def from_initial(
-    kind: type["Learner"], settings: TrainingSettings, corpus: Corpus, resumed: Checkpoint | None
+    learner_class: type["Learner"],
+    settings: TrainingSettings,
+    corpus: Corpus,
+    resumed: Checkpoint | None,
 ) -> "Learner":
     """Returns a Learner of this class with the weights of the run `init`.
 
     resumed: the state from which the run continues, which contains its weights.
     """
     initial = SavedNet.of(resumed) if resumed else read_initial(settings, corpus)
-    module = kind.new(settings, corpus, initial)
+    module = learner_class.new(settings, corpus, initial)
     if not resumed:
         load_initial(module, initial)
     module.hparams["init_digest"] = initial.metadata["init_digest"]
@@ -129,7 +132,7 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
 def encoder_settings(model: ModelSettings) -> NestedDict:
     """Returns the settings of a model, flat, on which the weights of its encoder depend."""
     settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
-    return {key: value for key, value in settings.items() if within(key, *ENCODER)}
+    return {key: value for key, value in settings.items() if within(key, *ENCODER_SETTINGS)}
 
 
 def load_initial(module: "Learner", initial: SavedNet) -> None:

@@ -50,7 +50,7 @@ class RunLogger:
         """Called before the first step. Returns False, after a warning, to be left out."""
         return True
 
-    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
@@ -141,11 +141,11 @@ class Tracker:
                     self.started[choice] = receiver
         return loggers
 
-    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         """Logs histograms to the loggers that have them. A failure causes only a warning."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice}: histograms were not logged"):
-                logger.log_shares(shares, epoch, step)
+                logger.log_histograms(shares, epoch, step)
 
     def publish(self, folder: Path, metrics: NestedDict) -> None:
         """Logs the results in a run folder. A failure causes only a warning.

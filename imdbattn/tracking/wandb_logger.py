@@ -115,7 +115,7 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         finally:
             finish_wandb(run)
 
-    def log_shares(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
+    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
         edges = np.linspace(0, 1, 21)
         logged: dict[str, object] = {}
         for name, values in shares.items():

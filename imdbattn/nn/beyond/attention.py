@@ -165,7 +165,7 @@ class LabelQueryPooling(Pooling):
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         query_BC1D = self.query_CD[:, None].to(x_BTD.dtype).expand(len(x_BTD), -1, -1, -1)
         x_BCTD = x_BTD[:, None].expand(-1, len(self.query_CD), -1, -1)
-        return self.attention(query_BC1D, x_BCTD, x_BCTD, words.over_keys_B11T).squeeze(2)
+        return self.attention(query_BC1D, x_BCTD, x_BCTD, words.key_mask_B11T).squeeze(2)
 
 
 class LabelHead(nn.Linear):
