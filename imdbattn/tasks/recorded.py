@@ -384,9 +384,9 @@ def count_step(trainer: L.Trainer) -> None:
 
 
 class RecordSteps(L.Callback):
-    """Uses a StepRecorder for the training steps where they can be recorded; otherwise logs why not,
-    or raises UserError with record_steps=true, before anything is written. With record_steps=false
-    Lightning makes the steps.
+    """Uses a StepRecorder for the training steps where they can be recorded; otherwise logs why
+    not, or raises UserError with record_steps=true, before anything is written. With
+    record_steps=false Lightning makes the steps.
     """
 
     def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:

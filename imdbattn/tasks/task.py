@@ -1,8 +1,8 @@
 """A task is a class that names its other classes: of settings, data, training and prediction. A
 run's `task._target_` names it.
 
-In the core, only the room `exports` imports the folder of a task. A custom task is a subclass of `Task`
-in any package (docs/own_parts.md).
+In the core, only the room `exports` imports the folder of a task. A custom task is a subclass of
+`Task` in any package (docs/own_parts.md).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def run(small, settings, tmp_path, monkeypatch):
     def train(name: str, *overrides: str):
         with monkeypatch.context() as patch:
             if name == "eager":
-                patch.setattr(StepRecorder, "records", False)
+                patch.setattr(StepRecorder, "can_record", False)
             fit(settings(*small, *RUN, *overrides), tmp_path / name)
         return tmp_path / name
 
@@ -109,7 +109,7 @@ def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monk
     words += ["pictures=false", "trainer.enable_progress_bar=false", "threads=1"]
     fit(settings(*words, "record_steps=true"), tmp_path / "recorded")
     assert 1 < tapes.recorded <= GPU_LENGTHS + 1
-    monkeypatch.setattr(StepRecorder, "records", False)
+    monkeypatch.setattr(StepRecorder, "can_record", False)
     fit(settings(*words), tmp_path / "eager")
     assert not differences(tmp_path / "eager", tmp_path / "recorded")
 
