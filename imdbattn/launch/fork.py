@@ -47,9 +47,18 @@ def run_in_fork(
                 os.dup2(file.fileno(), descriptor)
     os.environ.clear()
     os.environ.update(environment)
-    if "tqdm" in sys.modules:  # a run that is killed would keep the lock that forks share
-        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+    forget_shared_state()
     work()
+
+
+def forget_shared_state() -> None:
+    """Replaces what all forks would share. Python's own random numbers are new in each; torch's
+    follow from the settings of a run.
+    """
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "tqdm" in sys.modules:  # a run that is killed would keep the lock of all
+        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
 
 
 def stop(processes: Sequence[BaseProcess]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -12,12 +13,13 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SWEEP_LOG
-from imdbattn.launch import machine, sweep
+from imdbattn.launch import fork, machine, sweep
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.job import ended_jobs, has_current_results, resumable
 from tests.commands import changed
@@ -163,6 +165,22 @@ def test_jobs_fit_into_the_memory_of_the_smallest_gpu(settings, monkeypatch, tmp
     cfg = settings("model=residual_pe", "trainer=gpu")
     assert machine.gpus_for(cfg) == ["0", "1"]
     assert machine.jobs_side_by_side(cfg, ["0", "1"]) == 12
+
+
+def test_forks_do_not_share_random_numbers(tmp_path):
+    def draw() -> None:
+        os.write(1, f"{random.random()} {np.random.random()} ".encode())
+
+    np.random.random()  # which makes the state that forks would share
+    np.random.random()  # numpy makes its random state when it is first used
+    processes = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        processes.append(fork.start_fork(draw, os.environ, tmp_path / name))
+    for process in processes:
+        process.join()
+    drawn = "".join((tmp_path / name / fork.CONSOLE).read_text() for name in ("one", "two"))
+    assert len(set(drawn.split())) == 4, drawn
 
 
 def test_two_sweeps_never_share_a_folder(tmp_path):
