@@ -8,6 +8,7 @@ import time
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
@@ -48,7 +49,7 @@ class Progress(L.Callback):
     def on_train_epoch_end(self, trainer, module) -> None:
         self.close_bar()
         line = epoch_name(trainer)
-        if means := module.epoch_means():
+        if means := module.epoch_means():  # the module clears the sums after the callbacks
             line += f"  train loss {means['train/loss'].item():.4f}"
         if scores := self.scores:
             line += f"  val loss {scores['loss']:.4f}, accuracy {100 * scores['accuracy']:.2f} %"
@@ -119,6 +120,19 @@ class Throughput(L.Callback):
 
     def load_state_dict(self, state: dict) -> None:
         vars(self).update(state)
+
+
+class BestWeights(ModelCheckpoint):
+    """Writes the weights of the best epoch into a file of the run folder, also of one that was
+    moved: Lightning would delete the file that a loaded state names.
+    """
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        file = f"{self.dirpath}/{self.filename}.ckpt" if state_dict["best_model_path"] else ""
+        files = {"best_model_path": file, "kth_best_model_path": file, "last_model_path": ""}
+        best = {file: state_dict["best_model_score"]} if file else {}
+        own = {"dirpath": self.dirpath, "best_k_models": best, **files}
+        super().load_state_dict(state_dict | own)
 
 
 class LastValidation(L.Callback):

@@ -9,7 +9,7 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, Timer
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Timer
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import only_warning
@@ -25,7 +25,7 @@ from imdbattn.folders.run_folder import (
     write_json,
 )
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
-from imdbattn.runs.callbacks import LastValidation, LossMonitor, Throughput
+from imdbattn.runs.callbacks import BestWeights, LastValidation, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.resume import RunSignals, RunState
 from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
@@ -160,10 +160,10 @@ def check_settings(settings: TrainingSettings) -> None:
     check_arguments(settings.model.net, "model.net", torch.nn.Module, torch.nn.Module)
 
 
-def best_weights_callback(settings: TrainingSettings, folder: Path) -> ModelCheckpoint:
+def best_weights_callback(settings: TrainingSettings, folder: Path) -> BestWeights:
     """Returns the callback that writes the weights of the best epoch."""
     file = folder / BEST
-    return ModelCheckpoint(
+    return BestWeights(
         file.parent,
         file.stem,
         monitor=f"val/{short_name(settings.choose_by)}",
@@ -175,7 +175,7 @@ def best_weights_callback(settings: TrainingSettings, folder: Path) -> ModelChec
 
 
 def other_callbacks(
-    settings: TrainingSettings, best: ModelCheckpoint, tracker: Tracker
+    settings: TrainingSettings, best: BestWeights, tracker: Tracker
 ) -> list[L.Callback]:
     """Returns early stopping, the last validation, and the callbacks that only watch or check."""
     callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import BEST, LAST, begin_folder, has_results
+from imdbattn.folders.run_folder import LAST, begin_folder, has_results
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
@@ -262,14 +262,3 @@ class RunState(L.Callback):
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in state["sums"]]
         module.gradient_norms = [norm.to(module.device) for norm in state["norms"]]
         trainer.should_stop = self.loaded["stopped"]
-        # The run folder may have been moved, and Lightning deletes the files that this state names.
-        best: Any = trainer.checkpoint_callback
-        best_state = checkpoint["callbacks"][best.state_key]
-        name = f"{best.dirpath}/{Path(BEST).name}" if best_state["best_model_path"] else ""
-        best_state |= {
-            "dirpath": best.dirpath,
-            "best_model_path": name,
-            "kth_best_model_path": name,
-            "last_model_path": "",
-        }
-        best_state["best_k_models"] = {name: best_state["best_model_score"]} if name else {}

@@ -16,7 +16,7 @@ from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
 from imdbattn.settings.keys import NestedDict, flat, run_label
-from imdbattn.settings.objects import import_class, make
+from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import Group, LoggerSettings, validate_as
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Tracker:
     """
 
     def __init__(self, loggers: Mapping[str, LoggerSettings]):
-        self.to_start: dict[str, NestedDict] = {}  # `_target_` and arguments, by name
+        self.to_start: dict[str, tuple[type[Logger], NestedDict]] = {}  # classes and arguments
         self.started: dict[str, RunLogger] = {}
         for name, settings in loggers.items():
             if settings.needs and find_spec(settings.needs.partition("[")[0]) is None:
@@ -113,7 +113,7 @@ class Tracker:
                     values = validate_as(logger_class.settings, values).given()
                 values = {key: values[key] for key in values if key not in ("needs", "_target_")}
                 inspect.signature(logger_class).bind(**values)
-            self.to_start[name] = {"_target_": settings.target, **values}
+            self.to_start[name] = logger_class, values
 
     # --- a run ------------------------------------------------------------------------------------
 
@@ -131,11 +131,10 @@ class Tracker:
         run = StartedRun(
             folder, run_label(settings), settings, environment, resume, group_of(folder)
         )
-        for choice, arguments in self.to_start.items():
-            values = fill_placeholders(arguments, folder, run.name)
-            logger: Logger = make(values, f"logger.{choice}", Logger)
-            receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
+        for choice, (logger_class, arguments) in self.to_start.items():
             with wrapping_errors(f"logger.{choice}"):
+                logger = logger_class(**fill_placeholders(arguments, folder, run.name))
+                receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
                 if receiver.start(run):
                     loggers.append(logger)
                     self.started[choice] = receiver
@@ -174,17 +173,16 @@ class Tracker:
         """Logs a comparison of the runs of a sweep to new loggers, because those of its runs have
         ended. A failure causes only a warning.
         """
-        for choice, arguments in self.to_start.items():
-            if issubclass(import_class(arguments["_target_"], choice, Logger), RunLogger):
+        for choice, (logger_class, arguments) in self.to_start.items():
+            if issubclass(logger_class, RunLogger):
                 with only_warning(log, f"logger.{choice}: the comparison was not logged"):
-                    values = fill_placeholders(arguments, folder, group)
-                    logger = make(values, f"logger.{choice}", Logger)
+                    logger = logger_class(**fill_placeholders(arguments, folder, group))
                     logger.publish_comparison(comparison, folder, group)
 
 
 def fill_placeholders(arguments: NestedDict, folder: Path, name: str) -> NestedDict:
-    """Returns `_target_` and arguments, with values for {run}, {parent} and {name}: the folder, the
-    one that contains it, and the name.
+    """Returns the arguments of a logger, with the folder instead of {run}, the one that contains it
+    instead of {parent}, and the name instead of {name}.
     """
     folder = folder.resolve()
     filled = dict(arguments)

@@ -72,7 +72,7 @@ def test_no_file_that_a_state_names_is_deleted(stopped, tmp_path):
     mine = f"{run}/checkpoints/../../mine.txt"
 
     def changed(content: dict) -> None:
-        (name,) = (name for name in content["callbacks"] if name.startswith("ModelCheckpoint"))
+        (name,) = (name for name in content["callbacks"] if name.startswith("BestWeights"))
         state = content["callbacks"][name]
         state |= {"dirpath": str(run / "checkpoints"), "best_k_models": {mine: torch.tensor(0.0)}}
         state |= dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), mine)
