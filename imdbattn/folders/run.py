@@ -29,33 +29,33 @@ class Run:
     """A run of imdbattn.train. Each file is read when it is first used.
 
     Args:
-        place: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
+        path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
         caller_settings: the settings of this call; their classes are trusted, too.
 
-    Each attribute raises UserError if its file is damaged, or missing; without their files
-    `environment` and `curves` are empty.
+    Each attribute raises UserError if its file is damaged or missing, except `environment` and
+    `curves`, which are then empty.
     """
 
     def __init__(
         self,
-        place: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         trust: str | Sequence[str] | None = None,
         caller_settings: Mapping[str, object] | None = None,
     ):
-        self.place, self.trust, self.caller_settings = os.fspath(place), trust, caller_settings
-        self.folder = expanded(place)
-        self.file = self.folder / BEST
+        self.path, self.trust, self.caller_settings = os.fspath(path), trust, caller_settings
+        self.folder = expanded(path)
+        self.checkpoint_file = self.folder / BEST
         self.kind: Literal["folder", "export", "checkpoint"] = "folder"
         # os.path.isfile is used because Path.is_file raises for names that are too long.
-        if self.place.endswith(".ckpt") and os.path.isfile(self.folder):
-            self.kind, self.file = "checkpoint", self.folder.absolute()
-            self.folder = self.file.parents[1]
+        if self.path.endswith(".ckpt") and os.path.isfile(self.folder):
+            self.kind, self.checkpoint_file = "checkpoint", self.folder.absolute()
+            self.folder = self.checkpoint_file.parents[1]
         elif os.path.isfile(self.folder / EXPORTED):
             self.kind = "export"
 
     def __repr__(self) -> str:
-        return f"Run({self.place!r})"
+        return f"Run({self.path!r})"
 
     # --- settings -------------------------------------------------------------------------------
 
@@ -86,12 +86,11 @@ class Run:
     @property
     def checkpoint(self) -> Path:
         """The given checkpoint, or the best one. Raises UserError if it is missing."""
-        self.require(self.settings_file, self.file)
-        return self.file
+        self.require(self.settings_file, self.checkpoint_file)
+        return self.checkpoint_file
 
-    @property
-    def trained(self) -> SavedNet:
-        """The weights and metadata in the checkpoint, on the CPU; read at each call."""
+    def read_net(self) -> SavedNet:
+        """Returns the weights and metadata in the checkpoint, on the CPU."""
         return SavedNet.of(read_checkpoint(self.checkpoint))
 
     # --- results --------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ class Run:
         for file in files:
             if not os.path.exists(file):  # Path.exists raises for names that are too long
                 raise UserError(
-                    f"run={self.place} is not a finished run: it has no"
+                    f"run={self.path} is not a finished run: it has no"
                     f" {file.relative_to(self.folder)}. Give the path that training printed, or"
                     " resume it: imdbattn.train resume=..."
                 )

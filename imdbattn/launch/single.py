@@ -30,19 +30,19 @@ def run_single(cfg: DictConfig) -> float:
     `choose_by` selects.
     """
     with Signals(BEFORE_TRAINING):
-        settings, job = composed_settings(cfg), HydraConfig.get()
-        resumed = resumed_folder(settings)
+        composed, job = composed_settings(cfg), HydraConfig.get()
+        resumed = resumed_folder(composed)
         if resumed is None:
             check_torchrun(job.overrides.hydra)
         folder = resumed or Path(job.runtime.output_dir).resolve()
         resume = resumed is not None or was_restarted(folder)
-        valid = checked_settings(settings, job.overrides.task, folder if resume else None)
+        settings = checked_settings(composed, job.overrides.task, folder if resume else None)
         if os.environ.get("LOCAL_RANK", "0") != "0":
             end_with_parent(os.getppid())
         # this import takes seconds, and error messages do not need it
         from imdbattn.runs.fit import fit
-    metrics = fit(valid, folder, resume)
-    log_results(valid, metrics, folder)
+    metrics = fit(settings, folder, resume)
+    log_results(settings, metrics, folder)
     return float(metrics["val_accuracy"])
 
 

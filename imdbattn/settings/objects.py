@@ -40,11 +40,11 @@ def import_object(path: str, key: str) -> Any:
     return getattr(loaded, name)
 
 
-def import_class(path: str, key: str, kind: type[Class]) -> type[Class]:
-    """Returns the class at a dotted path. Raises UserError unless it is a subclass of `kind`."""
+def import_class(path: str, key: str, base: type[Class]) -> type[Class]:
+    """Returns the class at a dotted path. Raises UserError unless it is a subclass of `base`."""
     loaded = import_object(path, key)
-    if not (isinstance(loaded, type) and issubclass(loaded, kind)):
-        raise UserError(f"{key}={path} is not a subclass of {kind.__module__}.{kind.__name__}")
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise UserError(f"{key}={path} is not a subclass of {base.__module__}.{base.__name__}")
     return loaded
 
 
@@ -74,19 +74,21 @@ def as_mapping(setting: Any) -> dict[str, Any]:
     return setting.dump() if isinstance(setting, ClassSettings) else dict(setting)
 
 
-def check_arguments(node: object, key: str, kind: type | None, inner: type | None = None) -> None:
+def check_arguments(
+    node: object, key: str, base: type | None, inner_base: type | None = None
+) -> None:
     """Raises UserError for a class among the settings that cannot be loaded, or that does not
     accept one of the given arguments. Called before data are read; `make` creates the objects.
 
-    key: the dotted name of the settings. kind: the base class of the outermost `_target_`. inner:
-    that of nested ones; None allows any.
+    key: the dotted name of the settings. base: the base class of the outermost `_target_`.
+    inner_base: that of nested ones; None allows any.
     """
     given = node.given() if isinstance(node, Group) else node
     if not isinstance(given, Mapping):
         return
     if path := given.get(TARGET):
         target = f"{key}.{TARGET}"
-        loaded = import_class(path, target, kind) if kind else import_object(path, target)
+        loaded = import_class(path, target, base) if base else import_object(path, target)
         parameters = inspect.signature(loaded).parameters
         takes_any = any(known.kind == known.VAR_KEYWORD for known in parameters.values())
         for name in given:
@@ -96,12 +98,12 @@ def check_arguments(node: object, key: str, kind: type | None, inner: type | Non
                 near = nearest_text(f"{key}.{name}", {f"{key}.{known}" for known in parameters})
                 raise UserError(f"{key}.{name} is not an argument of {path}{near}")
     for name, value in given.items():
-        check_arguments(value, f"{key}.{name}", inner, inner)
+        check_arguments(value, f"{key}.{name}", inner_base, inner_base)
 
 
-def make(node: object, key: str, kind: type) -> Any:
+def make(node: object, key: str, base: type) -> Any:
     """Returns the settings with an object in place of each group that has a `_target_`, or a
-    functools.partial if it has `_partial_: true`. The class must be a subclass of `kind`.
+    functools.partial if it has `_partial_: true`. The class must be a subclass of `base`.
 
     node: settings of the user, or of a run folder that `refuse_untrusted` has accepted. key: their
     dotted name, with which the one line of a UserError begins.
@@ -109,13 +111,13 @@ def make(node: object, key: str, kind: type) -> Any:
     if isinstance(node, Group):
         node = node.given()
     if isinstance(node, list):
-        return [make(value, f"{key}.{index}", kind) for index, value in enumerate(node)]
+        return [make(value, f"{key}.{index}", base) for index, value in enumerate(node)]
     if not isinstance(node, Mapping):
         return node
-    values = {name: make(value, f"{key}.{name}", kind) for name, value in node.items()}
+    values = {name: make(value, f"{key}.{name}", base) for name, value in node.items()}
     if (target := values.pop(TARGET, None)) is None:
         return values
     is_partial = values.pop("_partial_", False)
     with wrapping_errors(key):
-        loaded: Callable[..., object] = import_class(target, f"{key}.{TARGET}", kind)
+        loaded: Callable[..., object] = import_class(target, f"{key}.{TARGET}", base)
         return partial(loaded, **values) if is_partial else loaded(**values)

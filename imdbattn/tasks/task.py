@@ -36,8 +36,8 @@ class Task:
         module: the LightningModule, a subclass of tasks.learner.Learner.
         predictor: a subclass of tasks.predictor.Predictor that applies the trained network to new
             texts without Lightning; None if the network is not applied to texts.
-        encoder: the prefix of the weights that a run of another task can start from with `init`;
-            empty if only runs of this task can.
+        encoder_prefix: the prefix of the weights that a run of another task can start from with
+            `init`; empty if only runs of this task can.
         starts_model: the model that starts from a run of this task; empty if the run is a result
             of its own.
     """
@@ -47,14 +47,14 @@ class Task:
     data: ClassVar[type[BatchData] | str]
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
-    encoder: ClassVar[str] = ""
+    encoder_prefix: ClassVar[str] = ""
     starts_model: ClassVar[str] = ""
 
     @classmethod
-    def class_of(cls, name: str, kind: type[Class]) -> type[Class]:
+    def class_of(cls, name: str, base: type[Class]) -> type[Class]:
         """Returns the class `data`, `module` or `predictor`, which is imported if it is a path."""
         given = getattr(cls, name)
-        return import_class(given, f"task.{name}", kind) if isinstance(given, str) else given
+        return import_class(given, f"task.{name}", base) if isinstance(given, str) else given
 
     @classmethod
     def find_source(cls, data: Any) -> Source | None:

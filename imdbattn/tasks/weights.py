@@ -104,10 +104,10 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
         Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
     run_of_init = Run(init, settings.trust, settings.dump())
-    run_of_init.require(run_of_init.settings_file, run_of_init.file)
+    run_of_init.require(run_of_init.settings_file, run_of_init.checkpoint_file)
     other = settings_of(run_of_init)
-    weights, metadata = run_of_init.trained
-    prefix = task_of(other).encoder
+    weights, metadata = run_of_init.read_net()
+    prefix = task_of(other).encoder_prefix
     if prefix and settings.task != other.task:
         theirs, ours = encoder_settings(other.model), encoder_settings(settings.model)
         if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:

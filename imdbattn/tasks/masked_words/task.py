@@ -28,5 +28,5 @@ class MaskedWordTask(ReviewTask):
     data = "imdbattn.tasks.masked_words.module.MaskedWordData"
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None
-    encoder = "encoder."
+    encoder_prefix = "encoder."
     starts_model = "pretrained"

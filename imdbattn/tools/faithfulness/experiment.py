@@ -139,7 +139,7 @@ class Subject:
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
         self.texts = read_texts(corpus.texts_file(options.split))
-        self.predictor = ReviewPredictor.load(settings, opened.trained, corpus.vectors)
+        self.predictor = ReviewPredictor.load(settings, opened.read_net(), corpus.vectors)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
