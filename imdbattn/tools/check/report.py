@@ -194,9 +194,8 @@ def as_dict(outcome: Outcome) -> Result:
 
 
 def as_json(outcomes: list[Outcome]) -> str:
-    return json.dumps(
-        as_dict(outcomes[0]) if len(outcomes) == 1 else [*map(as_dict, outcomes)], indent=1
-    )
+    dicts = [*map(as_dict, outcomes)]
+    return json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=1)
 
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
@@ -218,9 +217,8 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
             }
         tests.append(test)
     text = outcome.error or as_text(outcome)
-    return json.dumps(
-        {"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}, indent=1
-    )
+    results = {"score": outcome.total, "output": text, "visibility": "visible", "tests": tests}
+    return json.dumps(results, indent=1)
 
 
 def as_csv(outcomes: list[Outcome]) -> str:
