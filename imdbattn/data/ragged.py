@@ -133,15 +133,15 @@ class Ragged:
         # Sizes are computed on the CPU, so that nothing below synchronizes with the device.
         counts = [len(plan.items_B) for plan in plans]
         items_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
-        lengths_B = options.truncated_lengths(self.lengths[items_B])
-        kept_B = options.kept_lengths(lengths_B)
-        before_dropout, sizes = longest_of(lengths_B, counts), longest_of(kept_B, counts)
+        truncated_B = options.truncated_lengths(self.lengths[items_B])
+        kept_B = options.kept_lengths(truncated_B)
+        before_dropout, sizes = longest_of(truncated_B, counts), longest_of(kept_B, counts)
         padded_sizes = [int(options.padded_sizes(size)) for size in sizes]
-        items_B, lengths_B, kept_B = move(
-            torch.stack([items_B, lengths_B, kept_B]), self.ids.device
+        items_B, truncated_B, kept_B = move(
+            torch.stack([items_B, truncated_B, kept_B]), self.ids.device
         )
         if options.word_dropout > 0:
-            positions_BT = draw_positions(plans, before_dropout, lengths_B, kept_B, max(sizes))
+            positions_BT = draw_positions(plans, before_dropout, truncated_B, kept_B, max(sizes))
             positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
         else:
             positions_T = torch.arange(max(padded_sizes), device=self.ids.device)
@@ -190,7 +190,7 @@ class Ragged:
 
 
 def draw_positions(
-    plans: Sequence[Plan], longest: list[int], lengths_B: Tensor, kept_B: Tensor, size: int
+    plans: Sequence[Plan], longest: list[int], truncated_B: Tensor, kept_B: Tensor, size: int
 ) -> Tensor:
     """Returns the random positions that word dropout keeps, ascending (B, size); positions after a
     review's `kept_B` are unused.
@@ -198,13 +198,13 @@ def draw_positions(
     longest: the longest review of each plan.
     """
     # Each review keeps its `kept_B` smallest numbers; those after its end are 2, so never kept.
-    device = lengths_B.device
-    draw_BT = torch.full((len(lengths_B), max(longest)), 2.0, device=device)
+    device = truncated_B.device
+    draw_BT = torch.full((len(truncated_B), max(longest)), 2.0, device=device)
     draws = draw_BT.split([len(plan.items_B) for plan in plans])
     for plan, draw_of_plan_BT, columns in zip(plans, draws, longest, strict=True):
         generator = torch.Generator(device).manual_seed(plan.seed)
         draw_of_plan_BT[:, :columns].uniform_(generator=generator)
-    draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= lengths_B[:, None], 2.0)
+    draw_BT.masked_fill_(torch.arange(max(longest), device=device) >= truncated_B[:, None], 2.0)
     chosen_BT = draw_BT.topk(size, largest=False).indices
     beyond_BT = torch.arange(size, device=device) >= kept_B[:, None]
     return chosen_BT.masked_fill_(beyond_BT, max(longest)).sort().values
