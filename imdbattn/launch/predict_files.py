@@ -19,7 +19,6 @@ from imdbattn.data.user_files.tables import (
     kept_columns,
     open_lines,
     stream_lines,
-    suffix_of,
     write_chunks,
 )
 from imdbattn.errors import UserError
@@ -40,7 +39,7 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
     Raises UserError for input that cannot be read, and for a table that would replace it.
     """
     out = options.out and expanded(options.out)
-    if out and suffix_of(out) not in WRITTEN:
+    if out and out.suffix.lower() not in WRITTEN:
         raise UserError(
             f"out={options.out} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}"
         )
@@ -89,11 +88,15 @@ def with_kept_columns(
 ) -> Iterator[dict[str, list[object]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
-    A column that has the name of one of the results is called `input_<name>`.
+    A column that has the name of one of the results is called `input_<name>`, with more prefixes
+    if the table has such a column, too.
     """
     for columns in chunks:
         rows = list(islice(kept, len(columns["row"])))
         own: dict[str, list[object]] = {}
         for name in rows[0]:
-            own[f"input_{name}" if name in columns else name] = [row[name] for row in rows]
+            new = name
+            while new in columns or (new != name and new in rows[0]):
+                new = f"input_{new}"
+            own[new] = [row[name] for row in rows]
         yield {"row": columns["row"], **own, **columns}

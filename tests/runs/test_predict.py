@@ -128,3 +128,8 @@ def test_a_labeled_table_keeps_the_columns_that_are_asked_for(trained, shell, tm
     if keep == "all":
         assert found["input_label"].tolist()[::2] == ["x", "z"]
         assert set(found["label"]) <= {"neg", "pos"}
+        again = ("file=found.csv", "keep=all", "out=twice.csv", "column=text")
+        assert shell("predict", f"run={trained('mean')[0]}", *again, cwd=tmp_path).returncode == 0
+        twice = pd.read_csv(tmp_path / "twice.csv", dtype=str)
+        assert twice["input_label"].tolist()[::2] == ["x", "z"]
+        assert twice["input_input_label"].tolist() == found["label"].tolist()

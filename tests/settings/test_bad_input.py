@@ -208,6 +208,11 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         table(csv_text(), "out=r.xlsx"),
         r"out=r\.xlsx must end with \.csv, ",
     ),
+    "a compressed table of predictions": (
+        "predict",
+        table(csv_text(), "out=r.csv.gz"),
+        r"out=r\.csv\.gz must end with \.csv, ",
+    ),
     "no runs": ("compare", typed("runs=nothing*"), r"runs=nothing\*: there is no such folder"),
     "no run": ("predict", typed("text=good"), "these settings are required: run=; see --help"),
     "labels that the run does not know": (
