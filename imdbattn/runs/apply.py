@@ -1,6 +1,7 @@
 """Opens a finished run, and applies its model to new texts. Does not import Lightning."""
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -88,13 +89,16 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:
     """Returns the mean of the classifiers in `options.run`, and of the finished runs in those that
-    are folders of runs.
+    are folders of runs; each folder counts once.
     """
-    members: dict[str, Predictor] = {}
+    runs: dict[str, str] = {}
     for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         for run in [str(run) for run in folders if finished(run)] or [path]:
-            members[run], _ = load_predictor(options.model_copy(update={"run": run}))
+            runs.setdefault(os.path.realpath(expanded(run)), run)
+    members: dict[str, Predictor] = {}
+    for run in runs.values():
+        members[run], _ = load_predictor(options.model_copy(update={"run": run}))
     mean = next(iter(members.values())).mean_of(members)
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
     return mean

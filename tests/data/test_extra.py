@@ -59,7 +59,9 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     runs, student, settings, shell, world, tmp_path
 ):
     table = tmp_path / "soft.csv"
-    done = shell("predict", f"run=[{runs}]", f"file={world}/unlabeled.txt", f"out={table}")
+    done = shell(
+        "predict", f"run=[{runs},{runs}/./mean]", f"file={world}/unlabeled.txt", f"out={table}"
+    )
     assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
     texts = (world / "unlabeled.txt").read_text().splitlines()
