@@ -23,6 +23,7 @@ from imdbattn.data.user_files.tables import (
 )
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
+from imdbattn.folders.run_folder import SPLIT_TABLES
 from imdbattn.io.files import expanded
 from imdbattn.runs.signals import Signals
 from imdbattn.settings.command_settings import PredictSettings
@@ -43,9 +44,13 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
         raise UserError(
             f"out={options.out} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}"
         )
+    if out and out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
+        raise UserError(f"out={options.out} is a file of a run: choose another name")
     if options.text is not None:
         return Lines(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
+    if out and out.exists() and os.path.samestat(out.stat(), os.stat(file or sys.stdin.fileno())):
+        raise UserError(f"out={options.out} is the file that is read: choose another name")
     if options.column is not None and (file is None or not is_table(file)):
         tables = ", ".join(SUFFIXES)
         raise UserError(f"column={options.column} is for tables, {tables}: omit it")
@@ -53,8 +58,6 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
         if sys.stdin.isatty():
             print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
         return Lines(stream_lines(None)), None
-    if out and out.exists() and os.path.samefile(out, file):
-        raise UserError(f"out={options.out} is the file that is read: choose another name")
     column = options.column
     if column is None and isinstance(options.run, str):
         column = Run(options.run, options.trust).settings["data"].get("text_column")

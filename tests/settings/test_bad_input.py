@@ -225,6 +225,11 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         table("fine", "column=text", name="r.txt"),
         "column=text is for tables, ",
     ),
+    "a file of a run for the results": (
+        "predict",
+        lambda place: [f"run={place.run()}", "text=good", "out=run/predictions.parquet"],
+        r"out=run/predictions\.parquet is a file of a run",
+    ),
     "a table for its own results": (
         "predict",
         table(csv_text(), "out=r.csv"),
