@@ -22,7 +22,7 @@ class UserError(Exception):
 
 
 def in_line(message: object, longest: int | None = 200) -> str:
-    """Returns the start of an error or a quoted text as one line. longest: length, None for all."""
+    """Returns the start of an error or a quoted text as one line. longest: None keeps all."""
     text = " ".join(str(message).split())[:longest]
     return text or (type(message).__name__ if isinstance(message, BaseException) else "")
 
