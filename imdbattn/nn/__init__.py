@@ -1,9 +1,8 @@
 """Attention layers and related modules, which depend only on torch (docs/own_parts.md).
 
-Sequences are (B, T, D). Layers, positions and poolings are called with (x_BTD, words), where words
-are `WordPositions`.
-`WordPositions.of` makes them from a bool mask that is True on words, such as
-sequence_mask(lengths_B, T). F.scaled_dot_product_attention has the same convention, the
+Sequences are (B, T, D). Layers, positions and poolings are called with (x_BTD, words), where
+`words` is a `WordPositions`. `WordPositions.of` makes it from a bool mask that is True on words,
+such as sequence_mask(lengths_B, T). F.scaled_dot_product_attention uses the same convention, the
 key_padding_mask of nn.MultiheadAttention the opposite one.
 
 >>> import torch

@@ -27,7 +27,7 @@ class DecoderState(NamedTuple):
     weights_BTS: Tensor | None = None  # attention of the last steps; None at the start
 
     def repeat(self, times: int) -> "DecoderState":
-        """(B * times): the state of each sequence `times` times in a row."""
+        """Returns the state with each sequence repeated `times` times in a row, (B * times)."""
         recurrent = tuple(part_LBH.repeat_interleave(times, 1) for part_LBH in self.recurrent)
         rest: Any = [
             part if part is None else part.repeat_interleave(times, 0) for part in self[1:]
@@ -61,7 +61,7 @@ class Encoder(nn.Module):
         """Ids (B, S) -> outputs (S, B, H), 0 after the end of a sequence, and the state (L, B, H)
         at its end.
 
-        lengths_B: at least 1; None if all are S, which halves the time on a CPU.
+        lengths_B: lengths of at least 1; None if all are S, which halves the time on a CPU.
         """
         embedded_SBE = self.dropout(self.embedding(source_BS)).transpose(0, 1)
         if lengths_B is None:
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
             state = outputs_SBH.gather(0, last_1B1.expand(1, -1, outputs_SBH.shape[2]))
             is_symbol_BS = sequence_mask(lengths_B, source_BS.shape[1])
             outputs_SBH = outputs_SBH * is_symbol_BS.T[..., None]
-        else:  # packing skips the padding, so the state is that of the last symbol
+        else:  # packing skips the padding, so this is the state after the last symbol
             packed = pack_padded_sequence(embedded_SBE, lengths_B.cpu(), enforce_sorted=False)
             packed_outputs, state = self.net(packed)
             outputs_SBH, _ = pad_packed_sequence(packed_outputs, total_length=source_BS.shape[1])
@@ -84,9 +84,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Predicts each target symbol from the previous one, the recurrent state and the context.
 
-    score: one of nn/scores; None for no attention (Cho et al. 2014). The query is the last layer's
-    previous state, keys and values are the encoder's outputs, and the context is concatenated to
-    the embedded symbol (Bahdanau et al. 2015, section 3.1).
+    score: a class of nn/scores; None for no attention (Cho et al. 2014). The query is the last
+    layer's previous state, keys and values are the encoder's outputs, and the context is
+    concatenated to the embedded symbol (Bahdanau et al. 2015, section 3.1).
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Decoder(nn.Module):
     def initial_state(
         self, outputs_SBH: Tensor, recurrent: Recurrent, lengths_B: Tensor | None = None
     ) -> DecoderState:
-        """Returns the state before the first symbol, from what the encoder returns."""
+        """Returns the state before the first symbol, given the encoder's results."""
         outputs_BSH = outputs_SBH.transpose(0, 1)
         if self.score is None:
             return DecoderState(recurrent, outputs_BSH)
@@ -152,11 +152,11 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Encoder and decoder.
+    """An encoder and a decoder.
 
-    source_vocabulary, target_vocabulary: sizes, including <pad> etc. score: see Decoder. settings:
-    of both: width, of the embeddings; hidden, the width of states; dropout, of embeddings and of
-    outputs between layers; layers; cell, gru or lstm.
+    source_vocabulary, target_vocabulary: their sizes, including <pad> etc. score: see Decoder.
+    settings: arguments of both: width (of the embeddings), hidden (width of the states), dropout
+    (of the embeddings and of outputs between layers), layers, and cell (gru or lstm).
     """
 
     def __init__(
@@ -194,7 +194,7 @@ def shifted(target_BT: Tensor) -> Tensor:
 
 
 class Beams(NamedTuple):
-    """The best outputs for each source of a batch, the best one first."""
+    """The best outputs for each source of a batch, best first."""
 
     tokens_BKT: Tensor  # ids up to EOS, or up to the limit without EOS; then PAD
     # sum over the symbols, including EOS; -inf if there are fewer outputs than beams
@@ -210,12 +210,12 @@ def beam_search(
     beams: int = 1,
     length_penalty: float = 1.0,
 ) -> Beams:
-    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2); one
-    is greedy search.
+    """Keeps the best `beams` (K) prefixes of each output (Sutskever et al. 2014, section 3.2).
+    beams=1 is greedy search.
 
-    Outputs, also those that have ended, are ranked by log probability / symbols ** length_penalty
-    (Wu et al. 2016, section 7, without their constant). They have at most 2 S + 10 symbols, S those
-    of the source.
+    Outputs, including those that have ended, are ranked by log probability / symbols **
+    length_penalty (Wu et al. 2016, section 7, without their constant). They have at most 2 S + 10
+    symbols, where S is the source's length.
     """
     state = net.encode(source_BS, lengths_B).repeat(beams)
     first_B1 = torch.arange(len(source_BS), device=source_BS.device)[:, None] * beams

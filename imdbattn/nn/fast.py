@@ -1,4 +1,4 @@
-"""Faster computations of formulas of the ladder, equal up to rounding. The formulas themselves are
+"""Faster computations of the ladder's formulas, equal up to rounding. The formulas themselves are
 in ladder.py and scores.py.
 
 Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and keys, V of values.
@@ -16,8 +16,8 @@ SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 
 
 
 def additive_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """v . tanh(q + k) as tanh(x) = 2 sigmoid(2x) - 1, which is faster on a CPU. q, k: (..., d);
-    weight: (1, d), v.
+    """Computes v . tanh(q + k) with tanh(x) = 2 sigmoid(2x) - 1, which is faster on a CPU. query,
+    key: (..., d). weight: v, (1, d).
     """
     hidden = (2 * query).add(key, alpha=2).sigmoid_()
     return 2 * F.linear(hidden, weight).squeeze(-1) - weight.sum()
@@ -31,9 +31,9 @@ def attention(
     scale: float,
     extra_columns: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """softmax(scale * query key^T + extra_query extra_key^T) value over the keys where `mask`,
-    which broadcasts to the scores, is True; None: over all keys. extra_columns: extra_query and
-    extra_key.
+    """Computes softmax(scale * query key^T + extra_query extra_key^T) value over the keys where
+    `mask`, which broadcasts to the scores, is True, or over all keys if it is None. extra_columns:
+    extra_query and extra_key.
     """
     if extra_columns is not None:  # a product with more columns costs less than a second product
         pairs = zip((query * scale, key), extra_columns, strict=True)
@@ -74,7 +74,7 @@ def blocked_attention(
 ) -> Tensor:
     """Computes F.scaled_dot_product_attention faster, on a CPU for texts of a few hundred words."""
     lead = query.shape[:-2]
-    # The bias is finite, so that a query without keys does not give NaN.
+    # The bias is finite, so that a query without keys does not result in NaN.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
     bias = bias.expand(*lead, *mask.shape[-2:])
     parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))

@@ -1,8 +1,8 @@
 """The ladder: embed -> + positions -> (<cls>) -> L layers of self-attention -> pool -> logits.
 
 Shape suffixes: B reviews, T positions, D width, C classes; H heads, Q queries, K keys, d width of
-one head, V width of the values; of embeddings, V rows of the vectors, E their width. A suffix 1
-is a dimension of size 1.
+one head, V width of the values; in embeddings, V rows of the vectors, E their width. A suffix 1 is
+a dimension of size 1.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class WordPositions(NamedTuple):
-    """Marks the vectors of x_BTD that may be attended to (words and <cls>), and has their positions
-    in the review. Layers, positions and poolings receive it.
+    """Marks the vectors of x_BTD that may be attended to (words and <cls>), and contains their
+    positions in the review. Layers, positions and poolings receive it.
     """
 
     mask_BT: Tensor  # bool, False on padding
@@ -39,7 +39,7 @@ class WordPositions(NamedTuple):
 
     @classmethod
     def of(cls, mask_BT: Tensor) -> "WordPositions":
-        """Returns the positions 0, 1, 2 and so on of the words of a mask."""
+        """Numbers the words of a mask 0, 1, 2 and so on."""
         return cls(mask_BT, mask_BT.cumsum(1).clamp(min=1) - 1)
 
     @property
@@ -79,9 +79,9 @@ class Attention(nn.Module):
     ) -> Tensor:
         """(..., Q, d), (..., K, d), (..., K, V) -> (..., Q, V).
 
-        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; a query
-        without any key gives 0 (NaN in kernels of torch before 2.5).
-        extra_columns: their products, extra_q . extra_k, are added to the scores.
+        mask: bool, broadcasts to (..., Q, K), True where a key may be attended to; the output for a
+        query without any key is 0 (NaN in kernels of torch before 2.5).
+        extra_columns: extra_q and extra_k, whose products are added to the scores.
         """
         if type(self.score) not in PRODUCTS:
             return self.attention_weights(query, key, value, mask, extra_columns) @ value
@@ -95,9 +95,9 @@ class SelfAttention(nn.Module):
 
     Vaswani et al. 2017, section 3.2.2. Their output projection W_O is omitted: with one head, it is
     a part of W_v; for several heads see nn/beyond/attention.
-    heads: a divisor of the width. score: called with the widths of query and key of a head, such as
-    a class of nn/scores. distances: called with the number of heads, such as a class of
-    nn/beyond/attention.
+    heads: number of heads, which must divide the width. score: called with the widths of query and
+    key of a head, such as a class of nn/scores. distances: called with the number of heads, such as
+    a class of nn/beyond/attention.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class SinusoidalPositions(nn.Module):
     """x + scale * pe; the paper's scale is 1. A sinusoid has variance 1/2 per dimension, a
     standardized word 1.
 
-    length: number of positions; later ones use the last. The table is not in the checkpoint.
+    length: number of positions; later ones use the last one. The table is not in the checkpoint.
     """
 
     pe_TD: Tensor
@@ -195,7 +195,7 @@ class SinusoidalPositions(nn.Module):
 
 class LearnedPositions(nn.Module):
     """x + a learned vector for each of `length` positions, initialized from N(0, std^2) (Gehring et
-    al. 2017, section 3.1). A longer review raises an error of torch: on a CPU, IndexError.
+    al. 2017, section 3.1). For a longer review, torch raises an error: on a CPU, IndexError.
     """
 
     def __init__(self, width: int, length: int, std: float = 0.2):
@@ -299,8 +299,8 @@ class Classifier(nn.Module):
     """Embeds the words, adds positions, applies `layers` layers, pools, and computes the logits.
 
     embedding: ids (B, T) -> vectors (B, T, E), with an attribute `width` = E, see `Embedding`.
-    positions, layer, pooling: called with the width D, return one of the parts above.
-    width: D; None is E, another number adds a Linear after the vectors.
+    positions, layer, pooling: each is called with the width D and returns one of the parts above.
+    width: D, by default E. If it differs from E, a Linear layer follows the vectors.
     dropout: share of the pooled vector's entries set to zero in training.
     context: called with D, returns a module applied before positions are added (nn/beyond/context).
     """
@@ -351,8 +351,8 @@ class Classifier(nn.Module):
 class Embedding(nn.Module):
     """x = (vectors[token] - mean) / std. nn/beyond/tuned_vectors adds a learned offset.
 
-    vectors_VD: V rows: 0 <pad>, 1 <unk>, then the words. Never written to, not in the checkpoint,
-        which contains its fingerprint (tasks/reviews/module).
+    vectors_VD: row 0 is <pad>, row 1 is <unk>, then the words. It is never written to, and the
+    checkpoint contains only its fingerprint (tasks/reviews/module).
     shift_D, scale_D: mean and 1 / std; (0, 1) leaves the vectors unchanged.
 
     <pad> is zero. <unk> is learned, initially zero: the mean of standardized words.

@@ -19,7 +19,7 @@ def sequence_mask(lengths_B: Tensor, size: int) -> Tensor:
 
 
 def at_least_one(lengths_B: Tensor) -> Tensor:
-    """Returns the lengths, with 1 for an empty review, which is read as one <pad>: its vector is
+    """Returns the lengths, but 1 for an empty review, which is read as one <pad>. Its vector is
     zero, so the output is finite and independent of padding.
     """
     return lengths_B.clamp(min=1)
@@ -59,7 +59,7 @@ MakeScore = Callable[[int, int], Score]  # called with the widths of query and k
 
 
 class Dot(Score):
-    """score(q, k) = q . k, of the same width  (Luong et al. 2015, section 3.1, "dot")."""
+    """score(q, k) = q . k, for equal widths  (Luong et al. 2015, section 3.1, "dot")."""
 
     scale = 1.0
 

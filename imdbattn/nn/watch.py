@@ -62,8 +62,8 @@ def watch_parts(
 
 
 def has_attention_weights(module: nn.Module) -> bool:
-    """Returns whether the module has `attention_weights` that belong to its `forward`: not if a
-    subclass replaces `forward` only.
+    """Returns whether the module has `attention_weights` that belong to its `forward`. They do not
+    if a subclass overrides only `forward`.
     """
     for cls in type(module).__mro__:
         if "attention_weights" in vars(cls) or "forward" in vars(cls):
@@ -97,7 +97,7 @@ class Attended(NamedTuple):
     @classmethod
     def of_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
         """Returns the attention of words to words, or of a single query to them. lengths_B: words
-        of each review. size: T, words and padding; further keys, such as <cls>, come first.
+        in each review. size: T, words and padding; further keys, such as <cls>, come first.
         """
         queries, keys = weights_BHQK.shape[-2:]
         key_count_B = at_least_one(lengths_B) + keys - size
@@ -106,7 +106,7 @@ class Attended(NamedTuple):
 
     def entropy(self) -> Tensor:
         """Returns the entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0
-        if one is 1.
+        if one weight is 1.
         """
         # a weight of 0 adds 0, with a finite gradient
         weights_BHQK = self.weights_BHQK.float()
@@ -114,7 +114,7 @@ class Attended(NamedTuple):
         return -torch.linalg.vecdot(weights_BHQK, logs_BHQK)
 
     def over_queries(self, values_BHQ: Tensor) -> Tensor:
-        """Returns the mean of each review over its queries, (B, H)."""
+        """Returns each review's mean over its queries, (B, H)."""
         mask_B1Q = self.is_query_BQ[:, None]
         return (values_BHQ * mask_B1Q).sum(-1) / mask_B1Q.sum(-1)
 

@@ -41,8 +41,8 @@ class RotaryAttention(SelfAttention):
     """Queries and keys rotated in proportion to their positions, so that q_i . k_j depends on j - i
     (Su et al. 2021).
 
-    Dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d) at position i, the last of an
-    odd number is not.
+    At position i, dimensions 2m and 2m + 1 of a head are rotated by i / 10000^(2m/d). If d is odd,
+    the last dimension is not rotated.
     """
 
     frequency_M: Tensor
@@ -82,12 +82,13 @@ class RotaryLayer(ResidualLayer):
 class Distances(nn.Module):
     """score(i, j) + sum_m a_m cos(w_m (j - i)) + b_m sin(w_m (j - i)); each head learns a and b.
 
-    cos and sin of a difference are products of those of i and j, so W more columns of query and key
-    compute the term. Heads are initialized as a convolution (d'Ascoli et al. 2021, section 3).
+    The cos and sin of a difference are sums of products of those of i and j, so W more columns of
+    query and key compute the term. Heads are initialized as a convolution (d'Ascoli et al. 2021,
+    section 3).
 
-    waves: M, number of sinusoids; their periods are spaced geometrically from 2 to 128 words.
+    waves: number of sinusoids (M), whose periods are spaced geometrically from 2 to 128 words.
     offsets: head h initially attends to offsets[h % len(offsets)]: 0 is the word itself, -1 the
-    previous, None all words.
+    previous word, None all words.
     strength: initial amplitude of each wave; 0 initializes the term to 0.
     """
 
@@ -125,7 +126,7 @@ class Distances(nn.Module):
 
 
 class ClippedDistances(nn.Module):
-    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 numbers b learned for each
+    """score(i, j) + b[clip(j - i, -reach, reach)] with R = 2 reach + 1 learned numbers b for each
     head, initially 0.
 
     Raffel et al. 2020, section 2.1, with the clipped distances of Shaw et al. 2018, section 3.2.
@@ -144,7 +145,7 @@ class ClippedDistances(nn.Module):
         place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
         place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
         bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
-        # F.embedding gives the same, but its backward pass is slower.
+        # F.embedding returns the same, but its backward pass is slower.
         row_BHTT = bias_BHTR.gather(3, place_BHTT)
         return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
 

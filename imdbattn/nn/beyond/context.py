@@ -18,10 +18,10 @@ from imdbattn.nn.ladder import FIRST_WORD, MakePart, WordPositions
 def phrase_codes(tokens: Tensor, before_W: Tensor, id_count: int) -> Tensor:
     """Returns a different code for each phrase, (..., O).
 
-    tokens: ids of words (...). before_W: ids of the words before each, nearest first, (..., W).
+    tokens: ids of words, (...). before_W: ids of the words before them, nearest first, (..., W).
 
-    The code is -1 where a word is <unk> or <pad>, or the review starts. id_count^(W + 1) must be
-    below 2^63.
+    The code is -1 if the phrase contains <unk> or <pad>, or would start before the review.
+    id_count^(W + 1) must be below 2^63.
     """
     codes, factor = [torch.where(tokens < FIRST_WORD, -1, tokens)], 1
     for word in before_W.unbind(-1):
@@ -33,7 +33,7 @@ def phrase_codes(tokens: Tensor, before_W: Tensor, id_count: int) -> Tensor:
 
 
 def rows_of(codes: Tensor, codes_P: Tensor) -> Tensor:
-    """Returns the row of each code: 1 + its place among the ascending `codes_P`, 0 for others."""
+    """Returns the row of each code: 1 + its index in the ascending `codes_P`, 0 if it is absent."""
     if not len(codes_P):
         return torch.zeros_like(codes)
     index = torch.searchsorted(codes_P, codes).clamp_(max=len(codes_P) - 1)
@@ -41,8 +41,8 @@ def rows_of(codes: Tensor, codes_P: Tensor) -> Tensor:
 
 
 def counting_folds(labels_N: Tensor, folds: int) -> Tensor:
-    """Returns (N,): the fold of each review, without which its phrases are counted. Folds are
-    consecutive blocks of each class, because adjacent IMDB reviews are about one film.
+    """Returns the fold of each review, (N,); its phrases are counted without this fold. Folds are
+    consecutive blocks of each class, because adjacent IMDB reviews are about the same film.
     """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
@@ -52,11 +52,11 @@ def counting_folds(labels_N: Tensor, folds: int) -> Tensor:
 
 
 def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
-    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and the
-    others (eq. 1).
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and in
+    the others (eq. 1).
 
-    counts_CP: (..., C, P), number of reviews of a class with the phrase. Two classes have one
-    column, the second's.
+    counts_CP: number of reviews of each class that contain each phrase, (..., C, P). For two
+    classes, there is only the second's column.
     """
     p = counts_CP.double() + alpha
     q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
@@ -69,11 +69,11 @@ def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
 class Phrases(nn.Module):
     """The known phrases and their log-count ratios.
 
-    codes_P: from `phrase_codes`, ascending, without row 0. log_counts_PC: ratios, zeros in row 0.
-    longest: words of the longest phrase.
+    codes_P: codes from `phrase_codes`, ascending, without row 0. log_counts_PC: ratios, with zeros
+    in row 0. longest: number of words in the longest phrase.
     """
 
-    keys_P: Tensor  # the codes; checkpoints have this name
+    keys_P: Tensor  # the codes, by their name in checkpoints
     log_counts_PC: Tensor
 
     def __init__(self, codes_P: Tensor, log_counts_PC: Tensor, id_count: int, longest: int):
@@ -90,7 +90,7 @@ class Phrases(nn.Module):
         return rows_of(phrase_codes(tokens_BT, before_BTW, self.id_count), self.keys_P)
 
     def ratios(self, phrases_BTO: Tensor) -> Tensor:
-        """Returns their log-count ratios, (B, T, F)."""
+        """Returns the log-count ratios of phrases by their rows, (B, T, F)."""
         return F.embedding(phrases_BTO, self.log_counts_PC).flatten(2)
 
 
@@ -103,8 +103,8 @@ def count_phrases(
     folds: int,
 ) -> tuple[Phrases, Tensor]:
     """Returns the phrases of 1 .. W + 1 words that occur in at least `least` training reviews, and
-    the ratios of each word of these reviews for training, (M, F). These are counted without the
-    reviews of the word's own fold, because a ratio that counts a review reveals its label.
+    the ratios of each word of these reviews for training, (M, F). The ratios of a word are counted
+    without the fold of its review, because a ratio that counts a review reveals its label.
 
     Args:
         ids: ids of all words of the training reviews, (M,); ids of the words before each, nearest
@@ -144,7 +144,7 @@ class Context(nn.Module):
     """Adds a linear map of the phrases' log-count ratios to the words, then applies a mixer: a
     Convolution, or a nn.beyond.recurrent.BidirectionalGRU.
 
-    phrases: None to omit them. mixer: called with the width; None to omit it.
+    phrases: None for no phrases. mixer: called with the width; None for no mixer.
     """
 
     def __init__(self, width: int, phrases: Phrases | None = None, mixer: MakePart | None = None):
@@ -155,8 +155,8 @@ class Context(nn.Module):
         self.mixer = mixer(width) if mixer else None
 
     def forward(self, x_BTD: Tensor, words: WordPositions, batch: Any) -> Tensor:
-        """(B, T, D) -> (B, T, D). batch: for phrases, their ratios_BTF in training, else tokens_BT
-        and before_BTW (data/phrases.PhraseBatch).
+        """(B, T, D) -> (B, T, D). batch: with phrases, a data.phrases.PhraseBatch, with ratios_BTF
+        in training.
         """
         if self.phrases is not None:
             ratios_BTF = batch.ratios_BTF

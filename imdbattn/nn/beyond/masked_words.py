@@ -15,10 +15,10 @@ from imdbattn.nn.ladder import Classifier
 class MaskedWords(nn.Module):
     """A classifier's encoder with a head that predicts words.
 
-    The output weights of the head are the vectors of the words.
+    The head's output weights are the word vectors.
 
     encoder: its pooling and head are not trained. guessed_G: ids of the maskable words.
-    counts_G: how often each occurs, to initialize the predicted frequencies. rows: V.
+    counts_G: their counts, which initialize the predicted frequencies. rows: number of ids (V).
     """
 
     guessed_G: Tensor

@@ -33,6 +33,6 @@ class BidirectionalGRU(nn.Module):
 
 
 def reversed_places(mask_BT: Tensor) -> Tensor:
-    """Returns (B, T): the places of the words in reverse order, then those of the padding."""
+    """Returns the positions of the words in reverse order, then of the padding, (B, T)."""
     place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
     return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)

@@ -1,4 +1,4 @@
-"""Vectors of words with a learned offset.
+"""Word vectors with a learned offset.
 
 Shape suffixes: B reviews, T positions, D vector width, V rows of the vectors, R rows with an
 offset.
@@ -14,8 +14,8 @@ from imdbattn.nn.ladder import Embedding
 class TunedEmbedding(Embedding):
     """x = (vectors[token] - mean) / std + a learned offset for words of the training set.
 
-    tuned_R: ids of the words with an offset, initially zero, towards which weight decay pulls.
-    mixout: share of a review's words that lose their offset in training (Lee et al. 2020, by word).
+    tuned_R: ids of the words with an offset. It starts at zero, to which weight decay pulls it.
+    mixout: share of a review's words that lose their offset in training (Lee et al. 2020).
     """
 
     slot_V: Tensor
@@ -44,8 +44,8 @@ class TunedEmbedding(Embedding):
         return super().word_vectors(tokens_BT) + offset_BTD
 
     def keeps_offset(self, slots_BT: Tensor) -> Tensor:
-        """Draws which words keep their offset, (B, T) bool: by the sum of a random number per word
-        and one per review, modulo 1.
+        """Draws which words keep their offset, (B, T) bool, by the sum, modulo 1, of a random
+        number for each word and one for its review.
         """
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
