@@ -1,1 +1,1 @@
-"""Reads texts and makes padded batches. Of nn it uses ids and the mask only."""
+"""Reads texts and makes padded batches. From nn, it uses only the ids and the mask."""

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 TOKENS_FORMAT = 19  # version of the cache entries; increment it when their content changes
 FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
 VECTORS_REMEDY = (
-    "the vectors may be of another language (set data.vectors.path), or the text may have no spaces"
-    " between words (set data.tokenizer)"
+    "the vectors may be for another language (set data.vectors.path), or the text may have no"
+    " spaces between words (set data.tokenizer)"
 )
 
 
@@ -44,13 +44,13 @@ VECTORS_REMEDY = (
 class Corpus:
     """All splits as ids, and the source of the data."""
 
-    # each a Ragged, or of another type with `rows`, `to`, `batches`, `batch_lengths` and a length
+    # each is a Ragged, or another type with `rows`, `to`, `batches`, `batch_lengths` and a length
     splits: Mapping[str, Any]
     items_name: str = "reviews"  # plural
     source_kind: str  # hub, path and others; what data.source=auto chose
     # checksum of the source; with data.extra, a hyphen and the checksum of these texts follow
     source_key: str
-    test_set: str  # its name, for display
+    test_set: str  # name of the test set, for display
     fingerprints: dict[str, str]  # one for each split's texts and labels
     facts: dict[str, object]  # written into metrics.json
 
@@ -63,7 +63,7 @@ class ReviewCorpus(Corpus):
     label_names: list[str]
     vectors: WordVectors
     folder: Path  # the cache entry
-    added: int = 0  # training texts of data.extra, which follow the others
+    added: int = 0  # number of training texts from data.extra, which come last
     # (N, C) float32, probabilities of the training reviews' classes
     targets_NC: Tensor | None = None
 
@@ -75,10 +75,10 @@ class ReviewCorpus(Corpus):
 def prepare_reviews(
     settings: ReviewDataSettings, keep_splits: bool = False, vectors: WordVectors | None = None
 ) -> ReviewCorpus:
-    """Returns the corpus that the `data` settings describe, from the cache if it is there.
+    """Returns the corpus that the `data` settings describe, from the cache if possible.
 
-    keep_splits: for scoring; takes the splits as they are, a single file as a test set.
-    vectors: instead of the vectors that the settings name.
+    keep_splits: whether to keep the splits as they are, for scoring; a single file is the test set.
+    vectors: used instead of the vectors that the settings name.
     """
     vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
     source, version = find_source(settings), custom_tokenizer_version(settings.tokenizer)
@@ -115,7 +115,7 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
     """Logs the sizes of the user's splits, and possible mistakes: omitted training reviews, reviews
     without words, and texts that occur several times.
 
-    source: its name.
+    source: the name of the source.
     """
     if dropped := corpus.facts["dropped"]:
         omitted = f"omitted {dropped} training reviews"
@@ -142,7 +142,7 @@ def check_known(share: float, items: str, source: str, remedy: str, least: float
     that occur in training. Warns if it is below FEW_KNOWN.
 
     remedy: the usual causes, and the settings that change them. least: the setting data.min_known.
-    Raises UserError if less than that is known.
+    Raises UserError if the share is smaller.
     """
     line = f"{source}: {share:.1%} of the {items} are known"
     if share < least:
@@ -157,7 +157,7 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
     """Returns the tokenizer that turns texts into ids of `words`. Raises UserError for a callable
     that cannot be imported.
 
-    setting: data.tokenizer, the name of one or `_target_` and keyword arguments.
+    setting: data.tokenizer, either a tokenizer's name or `_target_` and keyword arguments.
     """
     if isinstance(setting, str):
         return Tokenizer(setting, words)
@@ -167,7 +167,7 @@ def tokenizer_of(setting: object, words: Sequence[str]) -> AnyTokenizer:
 
 
 def custom_tokenizer_version(setting: object) -> str:
-    """Returns a checksum that changes with the code of a custom tokenizer; "" for ours."""
+    """Returns a checksum that changes with the code of a custom tokenizer; "" for others."""
     if isinstance(setting, str):
         return ""
     from imdbattn.data.custom_tokenizer import version_of
@@ -222,7 +222,7 @@ def write_entry(
     vectors: WordVectors,
 ) -> None:
     """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
-    test. version: that of a custom tokenizer.
+    test. version: the version of a custom tokenizer.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

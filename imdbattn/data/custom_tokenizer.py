@@ -1,7 +1,7 @@
 """A custom tokenizer: any callable from a text to its words, such as jieba.lcut.
 
-data.tokenizer names it with `_target_`; other keys are its keyword arguments. A class is created
-with them, and its object is called. Whether a run folder may name it is checked by
+data.tokenizer names it with `_target_`; other keys are its keyword arguments. A class is
+instantiated with them, and the object is called. Whether a run folder may name it is checked by
 settings.trust.refuse_untrusted, as for classes.
 """
 
@@ -24,9 +24,9 @@ Splitter = Callable[[str], list[str]]
 
 
 def splitter_of(settings: object) -> Splitter:
-    """Returns a function from a text to its words, without those that are blank.
+    """Returns a function from a text to its words, without blank words.
 
-    Raises UserError if the callable cannot be imported, and the function for other values.
+    Raises UserError if the callable cannot be imported; the function raises it for other values.
     """
     return _splitter(json.dumps(as_mapping(settings), sort_keys=True))
 
@@ -48,7 +48,7 @@ def _splitter(settings: str) -> Splitter:
 
 def version_of(setting: object) -> str:
     """Returns 16 hex digits that change with the arguments, the version of the package and the file
-    that defines the callable: its words are cached.
+    that defines the callable, because its words are cached.
     """
     settings = as_mapping(setting)
     target = str(settings[TARGET])
@@ -66,9 +66,9 @@ def version_of(setting: object) -> str:
 
 
 class CustomTokenizer:
-    """Turns texts into ids of `words` with a callable; has the methods of data.tokenizer.Tokenizer.
+    """Turns texts into ids of `words` with a callable. Implements data.tokenizer.AnyTokenizer.
 
-    A word without a vector is looked up in lower case, too.
+    A word without a vector is also looked up in lower case.
     """
 
     def __init__(self, setting: object, words: Sequence[str]) -> None:
@@ -89,8 +89,8 @@ class CustomTokenizer:
     def words(self, text: str) -> list[Word]:
         """Returns the words of one text with their positions.
 
-        Words are searched in order; one that does not occur in the text, because the callable has
-        changed it, gets an empty span after the word before it.
+        Words are searched for in order. A word that is not in the text, because the callable has
+        changed it, gets an empty span after the previous word.
         """
         words, end = [], 0
         lowered = text.lower() if len(text.lower()) == len(text) else text

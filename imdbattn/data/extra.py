@@ -35,7 +35,7 @@ def with_extra(
 
     labeled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.
-    Raises UserError for a table that cannot be read, or has other classes than the corpus.
+    Raises UserError for a table that cannot be read, or whose classes differ from the corpus's.
     """
     classes = len(corpus.label_names)
     if labeled:
@@ -82,12 +82,12 @@ def spaced(text: str) -> str:
 
 
 def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
-    """Returns the texts of the table data.extra, and the probability of each class (U, C), float64,
-    in this order.
+    """Returns the texts of the table data.extra, and the probability of each class, (U, C) float64,
+    in the order of `label_names`.
 
-    A table with columns probability_<class>, as imdbattn.predict writes, has the texts in `text`;
-    any other has data.text_column and data.label_column. Raises UserError for other classes, and
-    for anything but probabilities.
+    A table with columns probability_<class>, as imdbattn.predict writes, contains the texts in
+    `text`; any other table contains data.text_column and data.label_column. Raises UserError for
+    other classes, and for anything but probabilities.
     """
     path = expanded(str(settings.extra))
     columns, _ = tables.open_table(path)

@@ -24,8 +24,8 @@ def label_of(label: object) -> str:
 
 
 def comparison_key(label: str) -> str:
-    """Returns a label in a form in which all its spellings are equal: without case, invisible
-    characters and forms of the same letters.
+    """Returns a form of a label that all its spellings share: without case, invisible characters
+    and variants of the same letters.
     """
     label = "".join(
         sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf"
@@ -60,7 +60,7 @@ def with_class_numbers(
 def names_of_labels(labels: list[str], where: object) -> list[str]:
     """Returns the different labels, sorted: as numbers if all are whole numbers, else as words.
 
-    Raises UserError for one that may mean none, and for too many to be labels.
+    Raises UserError for a label that may mean a missing one, and for too many different labels.
     """
     names = {*labels}
     for name in sorted(names):
@@ -83,7 +83,7 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
     are indices. 1.0 equals 1.
 
     Raises UserError for two names that are the same word, see `comparison_key`, and for a label
-    that is none of them.
+    that is not in `names`.
     """
     words: dict[str, str] = {}
     for name in names:

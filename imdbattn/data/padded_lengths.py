@@ -12,7 +12,7 @@ from imdbattn.data.plans import TrainPlans, halve_to, split_by_budget
 def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:
     """Returns at most `count` of the lengths, ascending, to round up to with the least padding.
 
-    Exact, by dynamic programming over the different lengths.
+    The result is optimal, by dynamic programming over the different lengths.
     """
     values, times = np.unique(lengths_N, return_counts=True)
     before = np.concatenate([[0], times.cumsum()])  # number of shorter items

@@ -32,7 +32,7 @@ SYMBOLS_REMEDY = (
 
 
 class PairBatch(NamedTuple):
-    """A padded batch. `items_B` are the indices of the pairs in their split, to score each once."""
+    """A padded batch. `items_B` are indices in the split, so that each pair is scored once."""
 
     source_BS: Tensor  # int64 ids, then PAD
     source_lengths_B: Tensor  # int64 symbols
@@ -77,11 +77,11 @@ class Pairs:
         return self.source.is_cuda
 
     def side_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
-        """Returns (N,) symbols of the longer side, including EOS. options: not used."""
+        """Returns the number of symbols of the longer side, with EOS, (N,). options: not used."""
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
-        """Returns (N,) symbols of source and target with EOS, or their positions after padding."""
+        """Returns the number of symbols on both sides, with EOS, or of padded positions, (N,)."""
         if options.padded_lengths:
             return 2 * options.padded_sizes(self.side_lengths())
         return (self.source.lengths + self.target.lengths).numpy()
@@ -96,9 +96,9 @@ class Pairs:
 
         Args:
             plans: one for each batch; their seeds are not used.
-            options: `padded_lengths` pads both sides to one of these; by default, each side of a
-                batch is padded to its longest. Others are not used.
-            of_rank: the pairs of one process.
+            options: with `padded_lengths`, both sides are padded to one of them; by default, each
+                side of a batch is padded to its longest item. Other options are not used.
+            of_rank: selects the pairs of one process.
         """
         has_few_lengths = bool(options.padded_lengths)
         sides = (side.batches(plans, options) for side in (self.source, self.target))
@@ -138,8 +138,8 @@ def prepare_pairs(
 ) -> PairCorpus:
     """Returns the corpus that the `data` settings describe: read, split, encoded.
 
-    vocabularies: those of a trained run's source and target; None builds them from training.
-    keep_splits: for scoring; takes the splits as they are, a single file as a test set.
+    vocabularies: a trained run's vocabularies of source and target; None builds them from training.
+    keep_splits: see data.corpus.prepare_reviews.
     """
     source = find_pair_source(settings)
     generated = source.kind == "reverse"

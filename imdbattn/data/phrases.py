@@ -1,5 +1,5 @@
-"""Batches for a net with phrases (nn/beyond/context): they have the words before each word, among
-them those that truncation or word dropout removed.
+"""Batches for a net with phrases (nn/beyond/context): they contain the words before each word,
+including words that truncation or word dropout removed.
 
 Shape suffixes: B reviews of a batch, T positions, W words before a word, F ratios of a word.
 """
@@ -42,7 +42,7 @@ class RaggedPhrases(Ragged):
         options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[PhraseBatch]:
-        """Makes several batches. Arguments: see Ragged."""
+        """Makes several batches. For the arguments, see Ragged."""
         batches = []
         for batch in super().batches(plans, options, of_rank):
             starts_B1 = self.offsets[batch.items_B][:, None]

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Plan(NamedTuple):
-    """A batch that is not made yet."""
+    """A batch that has not been made yet."""
 
     seed: int  # the seed of word dropout
     items_B: np.ndarray  # int64 indices of its items in their split
@@ -40,14 +40,14 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
 class TrainPlans:
     """The batches of an epoch: random pools, sorted by length, divided by the budget, shuffled.
 
-    Determined by seed and epoch; their number is the same in each epoch. All processes plan the
-    same batches, and each takes its items of every batch, perhaps none.
+    They are determined by seed and epoch; their number is the same in each epoch. All processes
+    plan the same batches, and each takes its items of every batch, perhaps none.
 
     Args:
-        lengths_N: positions that each item takes in a batch.
-        budget: padded tokens in one batch, over all processes together.
-        batches_to_skip: returns how many batches of the starting epoch a resumed run has trained
-            on.
+        lengths_N: number of positions of each item in a batch.
+        budget: number of padded tokens in one batch, over all processes together.
+        batches_to_skip: returns the number of batches of the starting epoch that a resumed run has
+            already trained on.
     """
 
     pool = 8192  # items that are shuffled and sorted together; larger pools pad less and mix less
@@ -79,7 +79,7 @@ class TrainPlans:
         return max(1, min(count + slack, len(self.lengths_N)))
 
     def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:
-        """Returns the batches of all items, from short to long; equal ones are in this order."""
+        """Returns the batches of all items, from short to long; equal lengths keep this order."""
         order = order[np.argsort(self.lengths_N[order], kind="stable")]
         return split_by_budget(order, self.lengths_N, self.budget)
 
@@ -90,7 +90,7 @@ class TrainPlans:
         for start in range(0, len(order), self.pool):
             items = order[start : start + self.pool]
             items = items[np.argsort(self.lengths_N[items], kind="stable")]
-            # Every other pool is descending, so lengths are similar where two join.
+            # Every other pool is descending, so lengths are similar where two pools meet.
             pools.append(items[::-1] if len(pools) % 2 else items)
         batches = split_by_budget(np.concatenate(pools), self.lengths_N, self.budget)
         # If the slack was too small (never observed): the whole set, sorted, always fits.
@@ -116,8 +116,8 @@ class TrainPlans:
 class EvalPlans:
     """Every item exactly once, longest first; each process gets every `ranks`-th batch.
 
-    A process without items gets an empty batch; without one, Lightning would skip the end of its
-    epoch, which gathers scores.
+    A process without items gets an empty batch; without a batch, Lightning would skip the end of
+    the epoch, which gathers scores.
     """
 
     def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):

@@ -1,6 +1,6 @@
 """Reviews of different lengths as one flat tensor, and padded batches of them.
 
-Batches are gathered without a loop over tokens. Which reviews form one is planned in data/plans.
+Batches are gathered without a loop over tokens. data/plans decides which reviews form a batch.
 
 Shape suffixes: N reviews of a split, B reviews of a batch, T positions.
 """
@@ -51,11 +51,11 @@ class BatchOptions:
     """How reviews become a padded batch.
 
     max_tokens: a longer review keeps its first `start_share` x max_tokens tokens and as many of its
-    last as fit.
-    word_dropout: random share of each review's tokens to remove; the others keep their positions.
+    last tokens as fit.
+    word_dropout: share of each review's tokens removed at random; the others keep their positions.
     pad_to: the number of positions is rounded up to a multiple of this, but not beyond max_tokens.
-    padded_lengths: ascending; the number of positions is rounded up to one of these instead. The
-    last is at least the longest length.
+    padded_lengths: ascending lengths, to one of which the number of positions is rounded up
+    instead. The last one is at least the longest length.
     """
 
     max_tokens: int | None = None
@@ -76,7 +76,7 @@ class BatchOptions:
         return (lengths * (1 - self.word_dropout)).round().long().clamp(min=1).minimum(lengths)
 
     def padded_sizes(self, lengths: np.ndarray | int) -> np.ndarray:
-        """Returns the positions of batches with these longest lengths, at least 1."""
+        """Returns the number of positions of batches with these longest lengths, at least 1."""
         if self.padded_lengths:
             return np.asarray(self.padded_lengths)[np.searchsorted(self.padded_lengths, lengths)]
         rounded = -(-np.maximum(lengths, 1) // self.pad_to) * self.pad_to
@@ -126,9 +126,9 @@ class Ragged:
         then separated.
 
         Args:
-            plans: one for each batch. A seed drops different words on different device types.
-            options: options of all batches.
-            of_rank: the reviews of this process; random numbers are drawn for all of them.
+            plans: one for each batch. A seed drops different words on different types of devices.
+            options: the options of all batches.
+            of_rank: selects this process's reviews; random numbers are drawn for all reviews.
         """
         # Sizes are computed on the CPU, so that nothing below synchronizes with the device.
         counts = [len(plan.items_B) for plan in plans]
@@ -172,13 +172,13 @@ class Ragged:
         return tokens_BT, positions_BT, lengths_B, self.labels[items_B], items_B
 
     def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
-        """Returns (N,) positions that each review takes in a batch with these options."""
+        """Returns the number of positions of each review in a batch with these options, (N,)."""
         return options.padded_sizes(options.kept_lengths(self.lengths).numpy())
 
     def indices(self, items_B: Tensor, positions_BT: Tensor, options: BatchOptions) -> Tensor:
         """Returns (B, T): the index in `ids` of the token at each position of a truncated review.
 
-        A truncated review is its start and its end: a gap precedes the end.
+        A truncated review consists of its start and its end, with a gap between them.
         """
         start_B = self.offsets[items_B]
         indices_BT = start_B[:, None] + positions_BT
@@ -195,9 +195,9 @@ def draw_positions(
     """Returns the random positions that word dropout keeps, ascending (B, size); positions after a
     review's `kept_B` are unused.
 
-    longest: the longest review of each plan.
+    longest: length of the longest review of each plan.
     """
-    # Each review keeps its `kept_B` smallest numbers; those after its end are 2, so never kept.
+    # Each review keeps its `kept_B` smallest numbers; numbers after its end are 2, so never kept.
     device = truncated_B.device
     draw_BT = torch.full((len(truncated_B), max(longest)), 2.0, device=device)
     draws = draw_BT.split([len(plan.items_B) for plan in plans])
@@ -211,7 +211,7 @@ def draw_positions(
 
 
 def longest_of(lengths_B: Tensor, counts: list[int]) -> list[int]:
-    """Returns the longest length of each batch, at least 1. counts: items of each batch."""
+    """Returns the longest length of each batch, at least 1. counts: number of items per batch."""
     return [max(lengths.tolist(), default=0) or 1 for lengths in lengths_B.split(counts)]
 
 
@@ -236,7 +236,7 @@ def kept_indices(length: int, options: BatchOptions) -> list[int]:
 
 
 class BatchMaker:
-    """Makes the padded batches that are planned.
+    """Makes padded batches from their plans.
 
     Args:
         split: `Ragged`, or another type with `batches` and `batch_lengths`.
@@ -263,7 +263,7 @@ class BatchMaker:
         return self.split.batch_lengths(self.options)
 
     def use_few_lengths(self, count: int) -> None:
-        """Pads to at most `count` lengths, those with the least padding."""
+        """Pads to at most `count` different lengths, chosen for the least padding."""
         from imdbattn.data.padded_lengths import best_lengths
 
         side_lengths = getattr(self.split, "side_lengths", self.split.batch_lengths)

@@ -1,4 +1,4 @@
-"""Which split a name stands for, in files and data sets of other programs."""
+"""Finds the split that a name stands for, in files and data sets of other programs."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[st
     """Returns the table of each split; `train` alone is the split "", from which the others are
     cut. Other tables are named in the log.
 
-    Raises UserError if two tables are of one split, or none is of any.
+    Raises UserError if two tables belong to the same split, or no table belongs to one.
     """
     splits: dict[str, Table] = {}
     others = []

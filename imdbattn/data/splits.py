@@ -42,22 +42,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Texts:
-    """All items of a source, by the names in SPLITS; the key "" has those not split yet."""
+    """All items of a source, by the names in SPLITS; the key "" has items not split yet."""
 
     splits: dict[str, Split]
     label_names: list[str] = field(default_factory=list)
-    test_set: str = ""  # its name, for display
+    test_set: str = ""  # name of the test set, for display
     dropped: int = 0  # number of items that were read but omitted
     facts: dict[str, object] = field(default_factory=dict)  # written into metrics.json
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where texts are from. `load` is called only if the cache has no entry for them."""
+    """A source of texts. `load` is called only if the cache has no entry for it."""
 
     kind: str  # hub, path and others; what data.source=auto chose
     name: str  # shown to users
-    identity: str  # changes when the content does, or the code of a custom tokenizer
+    identity: str  # changes with the content, and with the code of a custom tokenizer
     load: Callable[[], Texts] = field(compare=False)
 
     @property
@@ -73,16 +73,16 @@ def divided(
     indices: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
-    """Returns train, validation and test. Training loses the texts of the others; missing splits
-    are taken from the rest.
+    """Returns train, validation and test. Training loses the texts of the other splits; missing
+    splits are taken from what remains.
 
     Args:
         texts: the splits of a source.
         name: the source, for messages.
-        shares: shares of validation and test. None leaves the splits as they are, for scoring; a
-            single file is a test set.
-        indices: given the training split and the shares of missing ones, the indices of the items
-            of train and of these.
+        shares: shares of validation and test. None leaves the splits as they are, for scoring; then
+            a single file is the test set.
+        indices: takes the training split and the shares of missing splits; returns the indices of
+            the items of train and of the missing splits.
         cut: describes a test set that is taken from training.
 
     Raises UserError if there is no training split.
@@ -94,7 +94,7 @@ def divided(
     if shares is not None:
         if "train" not in given:
             raise UserError(
-                f"{name} has no training data: give train/<label>/*.txt, or a table named train"
+                f"{name} has no training data: add train/<label>/*.txt, or a table named train"
             )
         missing = {split: share for split, share in shares.items() if split not in given}
         rest = without_texts_of(
@@ -121,7 +121,7 @@ def check_splits(texts: Texts, name: str) -> None:
     for split in SPLITS:
         if not len(texts.splits.get(split, ())):
             raise UserError(
-                f"{name}: nothing is left for {split} (texts of other splits are omitted): give"
+                f"{name}: nothing is left for {split} (texts of other splits are omitted): add"
                 " more, or change data.validation_share, test_share, limit, folds or max_tokens"
             )
     labels = texts.splits["train"].labels
@@ -149,12 +149,12 @@ def cut_reviews(
     fold: tuple[int, int] | None = None,
     limit: int | None = None,
 ) -> Texts:
-    """Returns train, validation and test by `block_cut`, or by `fold_cut` for a fold, (its number,
-    number of folds).
+    """Returns train, validation and test, divided by `block_cut` or, for a `fold` (its number,
+    number of folds), by `fold_cut`.
 
     shares: see `divided`. limit: number of reviews to keep, see `limited`.
-    Raises UserError if a split is empty or training has one class, and if the source of a fold has
-    splits of its own.
+    Raises UserError if a split is empty or training has one class, and if there is a fold but the
+    source has splits of its own.
     """
     test_set = f"a cut of {(shares or {}).get('test', 0):.0%}"
     facts: dict[str, object] = {}
@@ -184,7 +184,7 @@ def cut_reviews(
 def limited(reviews: Texts, limit: int) -> Texts:
     """Returns a random subset of `limit` reviews, stratified by split and class.
 
-    Each review stays in its split, and those of a smaller limit are among those of a larger one.
+    Each review stays in its split, and a larger limit keeps all reviews of a smaller limit.
     """
     places: list[tuple[str, int]] = []  # the split of each review, and its index there
     quantiles = []
@@ -225,8 +225,8 @@ def fold_cut(
     """Returns the indices of train, validation and test, each in consecutive blocks of every class;
     test is fold `fold`.
 
-    validation: share of the block before the fold. The blocks wrap around, so validation of the
-    first fold is the end of each class.
+    validation: share of the block before the fold. The blocks wrap around, so the validation block
+    of the first fold is the end of each class.
     """
 
     def cut(index: np.ndarray) -> list[np.ndarray]:
@@ -241,7 +241,7 @@ def fold_cut(
 def cut_classes(
     labels_N: np.ndarray, splits: Sequence[str], cut: Callable[[np.ndarray], list[np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the indices of each split, ascending. cut: divides those of a class."""
+    """Returns the indices of each split, ascending. cut: divides the indices of a class."""
     classes = [cut(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
     parts = map(np.concatenate, zip(*classes, strict=True))
     return {split: np.sort(part) for split, part in zip(splits, parts, strict=True)}

@@ -22,7 +22,7 @@ def split_text(text: str, settings: Any) -> list[str]:
 
 
 def tokenizers_of(settings: TranslationSettings) -> tuple[SideTokenizer, SideTokenizer]:
-    """Returns data.tokenizer of source and of target."""
+    """Returns the tokenizers of source and target in data.tokenizer."""
     setting = settings.tokenizer
     if not isinstance(setting, (list, tuple)):
         return setting, setting
@@ -32,7 +32,7 @@ def tokenizers_of(settings: TranslationSettings) -> tuple[SideTokenizer, SideTok
 
 def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
     """Returns the symbols of a text, joined by single spaces: words and punctuation, characters, or
-    the words of a callable. A space within them is SPACE.
+    the words of a callable. A space within a symbol becomes SPACE.
 
     Combining accents are joined to their letter, and ’ becomes ' in words, so that a word has only
     one form: "C’est à toi !" is "c'est à toi !".
@@ -48,7 +48,7 @@ def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
 
 
 def joined_symbols(symbols: Iterable[str], settings: Any, side: int) -> str:
-    """Returns the text of symbols, for people. side: 0 of a source, 1 of a target."""
+    """Returns the symbols as readable text. side: 0 for a source, 1 for a target."""
     if settings.source == "reverse":
         return "".join(symbols)
     if tokenizers_of(settings)[side] == "characters":

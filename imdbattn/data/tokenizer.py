@@ -57,7 +57,7 @@ class Encoded(NamedTuple):
 
 
 class AnyTokenizer(Protocol):
-    """What every tokenizer offers, see Tokenizer."""
+    """The methods of every tokenizer, see Tokenizer."""
 
     def encode(self, texts: Iterable[str]) -> Encoded: ...
 
@@ -67,9 +67,9 @@ class AnyTokenizer(Protocol):
 class Rules(NamedTuple):
     """How a tokenizer finds words in lower-case text."""
 
-    # (regular expression, replacement): they are first, because matches may contain spaces
+    # (regular expression, replacement), applied first, because matches may contain spaces
     across: list[tuple[str, str]]
-    within: Sequence[Normalizer]  # these are next, between two spaces
+    within: Sequence[Normalizer]  # applied next, between two spaces
     word: str  # regular expression; anything between two words is dropped
     # whether accents, ligatures and full-width characters become the characters that GloVe has
     normalizes: bool

@@ -1,4 +1,4 @@
-"""Word vectors that are not in the wheel: files of users, the archive of GloVe 6B, and torchtext.
+"""Word vectors that are not in the wheel: users' files, the archive of GloVe 6B, and torchtext.
 
     vectors.txt   a word and its numbers on each line (GloVe), or such lines after one with the
     vectors.vec   number of words and of dimensions (word2vec, fastText, Chinese-Word-Vectors)
@@ -45,8 +45,8 @@ ZIP_SHA256 = "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb"
 def read_vectors(path: Path, dim: int | None) -> Table:
     """Reads all words and vectors of a file.
 
-    dim: D, or None if it follows from the file. Raises UserError that names the file, and the wrong
-    line or word: also a repeated word, or a number that is not finite.
+    dim: D, or None if it follows from the file. Raises UserError that names the file and the wrong
+    line or word, such as a repeated word or a number that is not finite.
     """
     with wrapping_errors(path), opened(path, dim) as (suffix, stream):
         words, vectors_WD = (read_binary if suffix == ".bin" else read_text)(stream)
@@ -67,10 +67,10 @@ def read_vectors(path: Path, dim: int | None) -> Table:
 
 @contextmanager
 def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
-    """Yields the suffix of a file without that of its compression, and its bytes as a stream.
+    """Yields the suffix of a file, without its compression's suffix, and its bytes as a stream.
 
     Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen. Raises ValueError
-    unless there is one.
+    unless there is exactly one.
     """
     suffix = path.suffix.lower()
     if suffix != ".zip":
@@ -99,7 +99,7 @@ def read_binary(stream: BinaryIO) -> Table:
     match = COUNTS.fullmatch(reader.readline(100))
     if match is None:
         raise ValueError(
-            "it does not begin with two counts, as word2vec's .bin does; of fastText, use the .vec"
+            "it does not begin with two counts, as word2vec's .bin does; for fastText, use the .vec"
             " file"
         )
     count, width = int(match[1]), int(match[2])
@@ -125,8 +125,8 @@ def read_text(stream: BinaryIO) -> Table:
     """Reads a word and D numbers on each line, with or without a line of counts above.
 
     Words may contain spaces, as in GloVe 840B: they are separated from their numbers from the
-    right. Raises ValueError that names the line unless all are words with D numbers each, as many
-    as the first line announces. Blank lines are skipped.
+    right. Raises ValueError that names the line unless every line is a word with D numbers, or if
+    the first line announces another number of words. Blank lines are skipped.
     """
     first = stream.readline().removeprefix(MARK)
     counts = COUNTS.fullmatch(first)

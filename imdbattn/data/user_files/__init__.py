@@ -1,1 +1,1 @@
-"""Tables and folders of users, read as meant or refused."""
+"""Users' tables and folders, read as intended or refused."""

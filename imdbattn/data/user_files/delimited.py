@@ -22,11 +22,11 @@ ESCAPED_QUOTE = "\udc22"
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """Returns the header and the rows. lines: returns the lines; it is called several times.
+    """Returns the header and the rows. lines: a function, called several times.
 
     The file is read in each of the three ways, and is refused if it is a table in none of them. If
-    it is one without quoting, its quotes must have one meaning: either all values are enclosed, or
-    no value spans several lines and all values with a quote are of one way. Raises ValueError.
+    it is also a table without quoting, its quotes must have one meaning: either all values are
+    enclosed, or no value spans several lines and all quoted values fit one way. Raises ValueError.
     """
     if not any('"' in line for line in lines()):
         return delimited_rows(lines(), delimiter, LITERAL)
@@ -55,7 +55,7 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
 
 
 def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
-    """Returns the number of the first line that has a value with a quote, but not of this form."""
+    """Returns the number of the first line with a value that has a quote, but not this form."""
     for number, line in enumerate(lines, 1):
         values = line.rstrip("\r\n").split(delimiter) if '"' in line else []
         if any('"' in value and not form.fullmatch(value) for value in values):
@@ -72,9 +72,9 @@ def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
-    """Yields the header and the rows without blank lines. Raises ValueError with its lines.
+    """Yields the header and the rows without blank lines. Raises ValueError naming wrong lines.
 
-    If quotes are escaped, other backslashes are all doubled, as by Python, or none is, as by R.
+    If quotes are escaped, all other backslashes are doubled, as in Python, or none is, as in R.
     """
     csv.field_size_limit(sys.maxsize)
     followers = set()  # what follows the backslashes: quotes, backslashes, or "" for all others

@@ -1,4 +1,4 @@
-"""Pairs of users: a file with a pair on each line, or two aligned files, as of Moses and OPUS."""
+"""Users' pairs: a file with a pair on each line, or two aligned files, as in Moses and OPUS."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ Sides = tuple[Path, Path]  # the files of sources and of targets
 
 
 def read_pairs(path: Path, swapped: bool) -> Iterator[Pair]:
-    """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: the target is
-    the first column.
+    """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: whether the
+    target is the first column.
 
     Raises UserError with the row if a line is not a pair.
     """
@@ -57,9 +57,9 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
 
 
 def read_aligned(sides: Sides) -> Iterator[Pair]:
-    """Yields the pairs of two files, line by line; rows in which both are blank are skipped.
+    """Yields the pairs of two files, line by line; rows in which both lines are blank are skipped.
 
-    Raises UserError if one has more lines than the other.
+    Raises UserError if one file has more lines than the other.
     """
     for row, (source, target) in enumerate(zip_longest(*map(read_lines, sides))):
         if source is None or target is None:

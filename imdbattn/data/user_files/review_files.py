@@ -1,4 +1,4 @@
-"""Reviews of users: a folder like aclImdb, tables for each split, or one table."""
+"""Users' reviews: a folder like aclImdb, tables for each split, or one table."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ REMEDY = "rename it, or move it elsewhere"
 
 
 def path_source(path: Path, settings: ReviewDataSettings) -> Source:
-    """Returns a folder like aclImdb, one with a table for each split, or a table to be split."""
+    """Returns the source of a folder like aclImdb, a folder of tables for splits, or one table."""
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
@@ -53,7 +53,7 @@ def is_text(file: Path) -> bool:
 
 
 def state_of(files: Iterable[Path], folder: Path) -> str:
-    """Returns a checksum of the names in a folder, sizes and modification times of files."""
+    """Returns a checksum of files' names in a folder, sizes and modification times."""
     stats = ((file.relative_to(folder), file.stat()) for file in files)
     return fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
 
@@ -85,7 +85,7 @@ def given_splits(path: Path) -> dict[str, list[Path]]:
                 wanted = f"a table ({', '.join(tables.SUFFIXES)}) nor a folder with <label>/*.txt"
                 raise UserError(f"{entry} is neither {wanted}: {REMEDY}")
         elif name.casefold().partition("-")[0] not in UNLABELED and has_reviews(entry):
-            named = "has reviews, but is not named train, validation, test"
+            named = "contains reviews, but is not named train, validation, test"
             raise UserError(f"{entry} {named}: {REMEDY}")
     files: dict[str, list[Path]] = {}
     for split, numbered in parts.items():
@@ -112,5 +112,5 @@ def files_of(entry: Path) -> list[Path]:
 
 
 def has_reviews(entry: Path) -> bool:
-    """Returns whether a table or folder that is not named as a split may have reviews."""
+    """Returns whether a table or folder that is not named as a split may contain reviews."""
     return tables.is_table(entry) if entry.is_file() else any(entry.glob("*/*.txt"))

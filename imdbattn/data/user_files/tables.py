@@ -31,14 +31,14 @@ COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open,
 
 
 def suffix_of(path: Path) -> str:
-    """Returns the suffix in lower case; .csv of reviews.csv.gz."""
+    """Returns the suffix in lower case; .csv for reviews.csv.gz."""
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if suffix in COMPRESSED and inner in LINES else suffix
 
 
 def is_table(path: Path) -> bool:
-    """Returns whether a file is named as a table."""
+    """Returns whether a file has the suffix of a table."""
     return suffix_of(path) in SUFFIXES
 
 
@@ -67,9 +67,9 @@ def visible_in(folder: Path) -> list[Path]:
 
 
 def numbered(files: Sequence[Path]) -> list[Path]:
-    """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are of one film.
+    """Returns the files in aclImdb's numeric order, 2_7 before 10_3: neighbors are about one film.
 
-    Raises UserError for one that is not .txt.
+    Raises UserError for a file that is not .txt.
     """
     for file in files:
         if suffix_of(file) != ".txt":
@@ -86,8 +86,8 @@ def numbered(files: Sequence[Path]) -> list[Path]:
 
 
 def decode(content: bytes, name: object) -> str:
-    """Returns the text of UTF-8 bytes. Raises UserError for others, and for null bytes, which
-    UTF-16 has.
+    """Returns the text of UTF-8 bytes. Raises UserError for other bytes, and for null bytes, which
+    UTF-16 contains.
     """
     with wrapping_errors(name, "save it as UTF-8"):
         text = content.decode()
@@ -127,7 +127,7 @@ def stream_lines(file: Path | None) -> Iterator[str]:
 
 
 class Lines(NamedTuple):
-    """Texts. total: their number; None for a stream."""
+    """Texts. total: number of texts; None for a stream."""
 
     lines: Iterator[str]
     total: int | None = None
@@ -165,8 +165,8 @@ def read_columns(file: Path, columns: Mapping[str, str]) -> list[list[str]]:
 def read_rows(file: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Yields the values of some columns in each row of a file with one of SUFFIXES, as text.
 
-    columns: the setting that names a column -> its name. Raises UserError for a missing column or
-    value (null), a file without rows, and rows that cannot be read, or in two ways.
+    columns: a setting that names a column -> the column's name. Raises UserError for a missing
+    column or value (null), a file without rows, and ambiguous or unreadable rows.
     """
     chosen, row = [*columns.values()], -1
     with wrapping_errors(file):
@@ -185,8 +185,8 @@ def read_rows(file: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...
 def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, str | None]]:
     """Returns an iterator over the rows of a table, each with some of its columns as text.
 
-    names: one column, several, or `all`. A row may have no value. Raises UserError for a file
-    that is not a table, and for a column that the table does not have.
+    names: one column, several, or `all`. Values may be missing. Raises UserError for a file that is
+    not a table, and for a column that the table does not have.
     """
     with wrapping_errors(file):
         header, _ = open_table(file)
@@ -203,7 +203,7 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
 
 
 def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iterator[Row]]:
-    """Returns the names of all columns (of JSON, of the first row), and the rows of some."""
+    """Returns the names of all columns (of JSON, those of the first row), and the rows of some."""
     lines = partial(read_lines, file)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
@@ -229,7 +229,7 @@ def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iter
 def json_rows(
     objects: Iterator[dict[str, object]], columns: Sequence[str]
 ) -> tuple[list[str], Iterator[Row]]:
-    """Returns the keys of the first object, and the values of each."""
+    """Returns the keys of the first object, and the values of each object."""
     first = next(objects, {})
 
     def rows() -> Iterator[Row]:
@@ -254,7 +254,7 @@ def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterato
 
 
 def sheet_objects(file: Path) -> Iterator[dict[str, object]]:
-    """Returns the rows of an Excel file of one sheet, read by pandas; an empty cell is NaN."""
+    """Returns the rows of an Excel file with one sheet, read by pandas; an empty cell is NaN."""
     import pandas as pd
 
     sheets = pd.read_excel(
@@ -267,7 +267,7 @@ def sheet_objects(file: Path) -> Iterator[dict[str, object]]:
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
-    """Yields the objects of JSON Lines, or of an array. pyarrow's reader crashes at some invalid
+    """Yields the objects of JSON Lines, or of an array. pyarrow's reader crashes on some invalid
     lines, such as `null[`.
     """
     lines, first = iter(lines), True
@@ -278,12 +278,12 @@ def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
             first = False
             try:
                 yield {**json.loads(line)}
-            except (ValueError, TypeError) as error:  # it is no JSON, or no object
+            except (ValueError, TypeError) as error:  # it is not JSON, or not an object
                 raise ValueError(f"line {number}: {error}") from error
 
 
 def text_of_cell(value: object) -> str | None:
-    """Returns a value of JSON or Excel as in a CSV file; None for null, NaN, and an error of Excel,
+    """Returns a value of JSON or Excel as in a CSV file; None for null, NaN, and an Excel error,
     which pandas reads as NaN. Raises ValueError for a list or an object.
     """
     if isinstance(value, (list, dict)):
@@ -300,8 +300,8 @@ def text_of_cell(value: object) -> str | None:
 def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -> None:
     """Writes rows into a file with one of WRITTEN, which replaces `path` when all are written.
 
-    All values of CSV and TSV are in quotes: then a text with quotes can be read in one way only.
-    Nothing is left of it after an exception. Raises UserError if the disk is full or read-only.
+    All values in CSV and TSV are quoted, so that a text with quotes can be read in only one way.
+    An exception leaves no new file behind. Raises UserError if the disk is full or read-only.
     """
     import pyarrow as pa
     import pyarrow.csv as pc
