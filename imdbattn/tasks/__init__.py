@@ -1,1 +1,1 @@
-"""The tasks. A file in conf/task names the record of each, which names its classes."""
+"""The tasks. A file in conf/task names the Task of each, which names its classes."""

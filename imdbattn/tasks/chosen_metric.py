@@ -1,4 +1,4 @@
-"""The metric of a classifier that a setting names, other than accuracy and loss.
+"""The metric that a setting names for a classifier, other than accuracy and loss.
 
 Suffixes of arrays: N items, C classes.
 """
@@ -9,7 +9,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.metrics import Metric, confusion, macro_f1, short_name
 
-# metrics.json has other values of a split with these names.
+# In metrics.json, these are the names of other values of a split.
 TAKEN = (
     *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
     *("f1", "recall", "confusion", "count"),
@@ -25,8 +25,8 @@ def macro_f1_of(labels_N: np.ndarray, probabilities_NC: np.ndarray) -> float:
 def metric_of(name: str, setting: str) -> Metric:
     """Returns the metric that a setting names: macro_f1, or the dotted path of a function.
 
-    Raises UserError for a function that cannot be imported, that has the name of another value of
-    metrics.json, or that returns something else than a number.
+    Raises UserError for a function that cannot be imported, whose name is that of another value in
+    metrics.json, or that does not return a number.
     """
     if name == "macro_f1":
         return macro_f1_of

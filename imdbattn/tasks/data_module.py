@@ -51,12 +51,12 @@ class Loader:
                 yield self.made.popleft()
 
     def take(self, count: int) -> list[Any]:
-        """Returns at most `count` of the next batches, those that are made already."""
+        """Returns at most `count` of the next batches, only those that are already made."""
         return [self.made.popleft() for _ in range(min(count, len(self.made)))]
 
 
 class BatchData(L.LightningDataModule):
-    """Loaders for train, validation and test of one corpus. The Task of each task names a subclass.
+    """Loaders for train, validation and test of one corpus. Each Task names a subclass.
 
     Batches are made in the main process, because workers would cost more than they save. On a GPU,
     the ids of a whole split are stored on it, and batches are made there.
@@ -64,7 +64,7 @@ class BatchData(L.LightningDataModule):
     batch, and its own batches for evaluation.
 
     Args:
-        settings: the settings of the run.
+        settings: the run's settings.
         corpus: the result of `read`, or other data.
     """
 
@@ -86,7 +86,7 @@ class BatchData(L.LightningDataModule):
 
     @property
     def batch_tokens(self) -> int:
-        """The padded tokens of one training batch, over all processes together."""
+        """The number of padded tokens in one training batch, over all processes together."""
         return self.settings.data.batch_tokens
 
     def resolved_settings(self) -> Any:
@@ -96,7 +96,7 @@ class BatchData(L.LightningDataModule):
         return self.settings.resolved(self.corpus.source_kind, self.batch_tokens)
 
     def save_texts(self, split: str, path: Path) -> None:
-        """Writes the texts of a split as Parquet with `row` and `text`."""
+        """Writes the texts of a split as a Parquet file with the columns `row` and `text`."""
         raise NotImplementedError
 
     def ranks(self) -> tuple[int, int]:
@@ -119,7 +119,7 @@ class BatchData(L.LightningDataModule):
         self, split: str, options: BatchOptions | None = None, ranks: tuple[int, int] = (0, 1)
     ) -> BatchMaker:
         """Returns the maker of a split's batches, on the training device, with few different padded
-        lengths if `max_padded_lengths` limits them. options: None means those for evaluation.
+        lengths if `max_padded_lengths` limits them. options: `self.options` by default.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
@@ -175,12 +175,12 @@ class BatchData(L.LightningDataModule):
 
 
 def default_budget(tokens: int) -> int:
-    """Returns the padded tokens in a training batch: the largest power of two from 512 to 8,192
-    that gives at least 400 batches per epoch before word dropout.
+    """Returns the number of padded tokens in a training batch: the largest power of two from 512 to
+    8,192 that gives at least 400 batches per epoch before word dropout.
 
-    A small training set gives batches of 512, and fewer than 400 of them.
+    A small training set yields batches of 512 tokens, and fewer than 400 batches.
 
-    tokens: number in all training reviews, truncated, but before word dropout, which must not
-    change the batches.
+    tokens: number of tokens in all training reviews, after truncation but before word dropout,
+    which must not change the batches.
     """
     return min(8192, max(512, 2 ** int(math.log2(max(tokens, 1) / 400))))

@@ -36,7 +36,7 @@ class SplitScores(ABC):
 
     @property
     def count(self) -> int:
-        """The number of answers, over which the scores are means: one for each item."""
+        """The number of answers over which the scores are averaged: one for each item."""
         return len(self.items_N)
 
     @cached_property
@@ -45,7 +45,7 @@ class SplitScores(ABC):
         """The scores for the log and metrics.json, `loss` and `accuracy` among them."""
 
     def details(self) -> dict[str, object]:
-        """Returns what metrics.json has in addition."""
+        """Returns additional values for metrics.json."""
         return {}
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
     batch: Any
     loss: Tensor  # detached
-    number: int  # of the step, counted from 1
+    number: int  # number of the step, counted from 1
     epoch: int  # counted from 0
     lr: float  # learning rate of the first parameter group
 
@@ -86,13 +86,13 @@ def from_all(trainer: L.Trainer, value: Value) -> list[Value]:
 def parameter_groups(
     net: nn.Module, embedding_lr: float | None, with_matrices: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns the parameter groups of a net: trained vectors have a group with `lazy`, for
-    LazyAdamW, and learning rate `embedding_lr`; `with_matrices`, those of hidden layers have one
-    with `matrices`, for Muon.
+    """Returns the parameter groups of a net: trained vectors form a group with `lazy`, for
+    LazyAdamW, and learning rate `embedding_lr`; if `with_matrices`, hidden layers' matrices form a
+    group with `matrices`, for Muon.
     """
     hidden = hidden_matrices(net) if with_matrices else []
     hidden_ids = {id(weight) for weight in hidden}
-    # nn/beyond/tuned_vectors has the offsets
+    # the offsets are in nn/beyond/tuned_vectors
     offset_ids = {id(part.offset_RD) for part in net.modules() if hasattr(part, "offset_RD")}
     others: list[Tensor] = []
     tables: list[Tensor] = []
@@ -109,8 +109,8 @@ def parameter_groups(
 
 
 def hidden_matrices(net: nn.Module) -> list[Tensor]:
-    """Returns the weights of all Linear layers but those named HEAD, in order: Muon is meant for
-    these. Weights of one row or column are vectors.
+    """Returns the weights of all Linear layers except those named HEAD, in order: Muon is meant for
+    these. Weights with one row or column count as vectors.
     """
     weights = [
         module.weight
@@ -161,8 +161,8 @@ class Learner(L.LightningModule):
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
-        """Returns the outputs for the items of a batch: tensors (B, ...), the first of which has
-        the items' indices in their split.
+        """Returns the outputs for the items of a batch: tensors (B, ...), the first of which
+        contains the items' indices in their split.
         """
         raise NotImplementedError
 
@@ -171,14 +171,14 @@ class Learner(L.LightningModule):
         raise NotImplementedError
 
     def attention_and_answers(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
-        """Returns the attention of the net to a batch by name, as nn.watch.Attended, and which
-        answers are right (B,); without attention, no names.
+        """Returns the net's attention to a batch by name, as nn.watch.Attended, and which answers
+        are right, (B,); without attention, the dict is empty.
         """
         return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
 
     def prediction_to_draw(self, data: Any) -> "Prediction | None":
-        """Returns a prediction for an item of the scored split, whose attention the run draws; None
-        draws nothing. data: the data module.
+        """Returns a prediction for an item of the scored split, to draw its attention; None draws
+        nothing. data: the data module.
         """
         return None
 
@@ -196,7 +196,7 @@ class Learner(L.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Makes a step of the optimizer. Where steps are recorded, the closure makes all of it."""
+        """Makes a step of the optimizer. If steps are recorded, the closure makes all of it."""
         if self.recorder is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:
@@ -205,7 +205,7 @@ class Learner(L.LightningModule):
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
         """Adds a step to the sums of the epoch.
 
-        right: whether each answer is correct. answers: their number.
+        right: whether each answer is correct. answers: the number of answers.
         """
         total = losses.detach().float().sum()  # half precision cannot count an epoch's reviews
         self.epoch_sums.append(
@@ -214,8 +214,7 @@ class Learner(L.LightningModule):
 
     def epoch_means(self) -> dict[str, Tensor]:
         """Returns train/loss and train/accuracy of this epoch, over all processes; must be called
-        in all of them. There are none if a custom training_step does not call
-        `add_to_epoch`.
+        in all of them. The result is empty if a custom training_step does not call `add_to_epoch`.
         """
         if not self.epoch_sums:
             return {}
@@ -261,7 +260,7 @@ class Learner(L.LightningModule):
     def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
         values = {f"{name}/{key}": value for key, value in self.scores.values.items()}
-        # `Tracker.publish` logs those of a test, which are not part of the learning curve.
+        # `Tracker.publish` logs test scores, which are not part of the learning curve.
         is_val = name == "val"
         self.log_dict(values, is_val, logger=is_val, rank_zero_only=False, sync_dist=False)
 
@@ -286,7 +285,7 @@ class Learner(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
-        """Returns the groups that the optimizer of the settings is created with."""
+        """Returns the parameter groups with which the optimizer is created."""
         with_matrices = issubclass(self.make_optimizer.func, Muon)
         return parameter_groups(self.net, self.settings.embedding_lr, with_matrices)
 
@@ -319,7 +318,7 @@ class Learner(L.LightningModule):
         return {"fused": True} if available and not chosen and works and recent else {}
 
     def lr_share(self, step: int, steps: int) -> float:
-        """Returns the learning rate at `step` of `steps`, as a share of the full one."""
+        """Returns the learning rate at `step` of `steps`, as a share of the full rate."""
         warm = round(self.settings.warmup * steps)
         if step < warm:
             return (step + 1) / (warm + 1)

@@ -30,7 +30,7 @@ def macro_f1(confusion_CC: np.ndarray) -> float:
 
 
 def is_uneven(largest_share: float, classes: int) -> bool:
-    """Returns whether accuracy may hide a class, so that macro F1 is stated beside it.
+    """Returns whether accuracy may hide a class, so that macro F1 is reported with it.
 
     largest_share: the share of the largest class.
     """
@@ -58,5 +58,5 @@ def without_nan(scores_C: np.ndarray) -> list[float | None]:
 
 
 def short_name(name: str) -> str:
-    """Returns the name of a metric in metrics.json, such as `saving` of `mypkg.metrics.saving`."""
+    """Returns the name of a metric in metrics.json, such as `saving` for `mypkg.metrics.saving`."""
     return name.rpartition(".")[2]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_net(model: ModelSettings, *arguments: object, **options: object) -> nn.Module:
-    """Returns the network that `model.net` describes. arguments, options: depend on the data."""
+    """Returns the network that `model.net` describes. Other arguments depend on the data."""
     make_it = make(model.net, "model.net", nn.Module)
     with wrapping_errors(f"model={model.name}"):
         net: nn.Module = make_it(*arguments, **options)
@@ -58,7 +58,7 @@ def build_classifier(
 
 
 def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
-    """Returns the ids of the words whose vectors are trained, from weights; None if there are none.
+    """Returns the ids of the words with trained vectors, from weights; None if there are none.
     embedding: the name of the Embedding.
     """
     slot_V = weights.get(f"{embedding}.slot_V")

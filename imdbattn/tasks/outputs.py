@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 EOS_TEXT = "<eos>"
-# Number of reviews on a page that have maps of each layer, up to 1 MB and a second per review
+# Number of reviews on a page with maps of each layer, up to 1 MB and a second per review
 DETAILED = 5
 
 
@@ -19,8 +19,8 @@ DETAILED = 5
 class AttentionWeights:
     """Weights of each attention of a classifier to one review; each row sums to 1 over the keys.
 
-    keys: the words that were read, after <cls> if the model has one. layers: (H, Q, K) of each
-    layer by its number, from 1. pooling: (K,), or None if the pooling has no query of its own.
+    keys: the words that were read, after <cls> if the model has one. layers: weights (H, Q, K) by
+    the layer's number, from 1. pooling: (K,), or None if the pooling has no query of its own.
     by_label: (K,) for each label, if the pooling has a query for each; pooling is then their mean.
     """
 
@@ -71,9 +71,9 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """output: the label, or the written text. probability: the output's. model: its name.
+    """output: the label or written text. probability: its probability. model: the model's name.
 
-    probabilities: one for each class, by its name; empty for a written text.
+    probabilities: the probability of each class by its name; empty for a written text.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Prediction:
 
     @property
     def unread(self) -> Sequence[str]:
-        """What the model cannot read of the text."""
+        """The parts of the text that the model cannot read."""
         return ()
 
     def facts(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Prediction:
         return {}
 
     def columns(self) -> dict[str, object]:
-        """Returns what a table of predictions has of it."""
+        """Returns its columns in a table of predictions."""
         return {"output": self.output, "probability": self.probability}
 
     @property
@@ -168,7 +168,7 @@ class Classification(Prediction):
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(Prediction):
-    """The output of an encoder-decoder for one source; source and written: their symbols.
+    """The output of an encoder-decoder for one source; source, written: lists of symbols.
 
     weights_TS: each row sums to 1 over the source; one row per written symbol, and one for <eos> if
     it was produced; None for a model without attention. unknown: source symbols that are not in the

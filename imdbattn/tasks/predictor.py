@@ -17,10 +17,10 @@ from imdbattn.tasks.outputs import Prediction
 
 
 class Predictor(ABC):
-    """A trained net that is applied to new texts; the Task of each task names its class.
+    """A trained net that is applied to new texts; each Task names a subclass.
 
     omits_long: whether data.max_tokens omits longer items instead of cutting them.
-    settings: the settings of its run. net: is put in evaluation mode. metadata: see `Learner`.
+    settings: the run's settings. net: is set to evaluation mode. metadata: see `Learner`.
     """
 
     omits_long = False
@@ -38,7 +38,7 @@ class Predictor(ABC):
 
     @classmethod
     def mean_of(cls, members: Mapping[str, Any]) -> "Predictor":
-        """Returns a model with the mean probabilities of several, which `run` names."""
+        """Returns a model with the mean probabilities of several models, which `run` names."""
         raise UserError("run= names several runs: only classifiers have mean probabilities")
 
     @abstractmethod
@@ -58,8 +58,8 @@ class Predictor(ABC):
         """Returns a result for each text. first: number of the first text."""
 
     def warning(self, count: int, unread: Counter[str]) -> str:
-        """Returns a line on what could not be read in `count` texts, see `Prediction.unread`, and
-        how often.
+        """Returns a line about what could not be read in `count` texts, and how often. unread:
+        counts of `Prediction.unread`.
         """
         return f"not read in {count} texts: {', '.join(unread)}"
 

@@ -96,12 +96,12 @@ class Recording:
 class StepRecorder:
     """Makes the training steps of a run with one optimizer on one device.
 
-    Each shape of a batch is recorded when it first occurs. The first step of all is eager: it
-    creates the optimizer's state. If a recording fails, or does not compute what an eager step
-    computes, all further steps are eager, and a line of the log says so; with record_steps=true
-    UserError is raised instead.
+    Each shape of a batch is recorded when it first occurs. The very first step is eager: it creates
+    the optimizer's state. If a recording fails, or does not compute what an eager step computes,
+    all further steps are eager, which is logged; with record_steps=true UserError is raised
+    instead.
 
-    module: the Learner. one_by_one: whether each call of Lightning's loop makes one step only.
+    module: the Learner. one_by_one: whether each call of Lightning's loop makes only one step.
     """
 
     can_record = True  # False makes all steps eagerly, with the same bits
@@ -120,9 +120,9 @@ class StepRecorder:
     # --- several steps in one call of Lightning's loop --------------------------------------------
 
     def train(self, batch: Any) -> dict[str, Any]:
-        """Trains on a batch and on those that follow it and are already made, up to the next one
-        after which Lightning or a callback has something to do. Returns the last loss, and the
-        steps as `recorded_steps`.
+        """Trains on a batch and on the following batches that are already made, up to the next step
+        after which Lightning or a callback must act. Returns the last loss, and the steps as
+        `recorded_steps`.
         """
         if (constants := self.constants()) != self.recorded_with:
             self.recordings.clear()
@@ -272,7 +272,7 @@ class StepRecorder:
             lr.fill_(group["lr"])
 
     def constants(self) -> tuple[object, ...]:
-        """Returns what is frozen in recordings, though a callback could change it."""
+        """Returns values that recordings freeze, although a callback could change them."""
         groups = []
         for group in self.optimizer.param_groups:
             varying = ("params", "lr", "initial_lr")
@@ -349,7 +349,7 @@ def copy_tensors(batch: Any, static: Any) -> None:
 
 
 def steps_to_next_stop(trainer: L.Trainer) -> int:
-    """Returns the number of steps, with the step of the current batch, to the next one after which
+    """Returns the number of steps, including the current batch's, up to the next step after which
     Lightning validates or stops, or callbacks read losses.
     """
     loop, done = trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.batch_idx
@@ -417,7 +417,7 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
     if module.settings.trainer.given().get("detect_anomaly"):
         return "trainer.detect_anomaly is set"
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
-        return "there are several processes, or the strategy is not of a single device"
+        return "there are several processes, or the strategy is not for a single device"
     plain = type(trainer.precision_plugin) in (Precision, MixedPrecision)
     if not plain or trainer.precision not in ("32-true", BFLOAT16):
         return f"precision {trainer.precision} is not supported"
@@ -436,6 +436,6 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
 
 
 def overrides(module: object, name: str, base: type) -> bool:
-    """Returns whether an object has another method of that name than its base class."""
+    """Returns whether an object overrides the method of its base class with that name."""
     method = getattr(module, name)
     return getattr(method, "__func__", method) is not getattr(base, name)

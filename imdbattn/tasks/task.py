@@ -1,5 +1,5 @@
-"""A task is a class that names its other classes: of settings, data, training and prediction. A
-run's `task._target_` names it.
+"""A task is a class that names its other classes: for settings, data, training and prediction. A
+run names it in `task._target_`.
 
 In the core, only the room `exports` imports the folder of a task. A custom task is a subclass of
 `Task` in any package (docs/own_parts.md).
@@ -52,7 +52,7 @@ class Task:
 
     @classmethod
     def class_of(cls, name: str, base: type[Class]) -> type[Class]:
-        """Returns the class `data`, `module` or `predictor`, which is imported if it is a path."""
+        """Returns the class `data`, `module` or `predictor`, imported if it is a path."""
         given = getattr(cls, name)
         return import_class(given, f"task.{name}", base) if isinstance(given, str) else given
 
@@ -65,7 +65,7 @@ class Task:
 
 
 def task_of(settings: TrainingSettings) -> type[Task]:
-    """Returns the task that the settings of a run name."""
+    """Returns the task that a run's settings name."""
     return import_class(settings.task.target, "task._target_", Task)
 
 

@@ -37,7 +37,7 @@ UNUSED = (f"{HEAD}.", "pooling.")  # a classifier does not use these weights of 
 
 
 def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
-    """Returns the model of a checkpoint, for new texts. settings: the settings of its run."""
+    """Returns the model of a checkpoint, for new texts. settings: its run's settings."""
     kind = task_of(settings).class_of("predictor", Predictor)
     return kind.load(settings, SavedNet.of(read_checkpoint(checkpoint)))
 
@@ -64,7 +64,7 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
 
 
 def check_same(name: str, metadata: Metadata, current: Metadata) -> None:
-    """Raises UserError if weights belong to other vectors or symbols: ids denote other words."""
+    """Raises UserError if weights belong to other vectors or symbols: ids mean other words."""
     for key in ("vectors", "source_symbols", "target_symbols"):
         if metadata.get(key) != current.get(key):
             remedy = "use the same data, and data.vectors as in its config.yaml"
@@ -95,7 +95,7 @@ def from_initial(
 def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
     """Returns weights and metadata of the run `init`, of the same task or of task=masked_words.
 
-    Among the metadata, `init_digest` is a digest of the settings of the run `init`.
+    In the metadata, `init_digest` is a digest of that run's settings.
     Raises UserError for another encoder, or if it may have trained on the held-out splits.
     """
     init = str(settings.init)
@@ -130,7 +130,7 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
 
 
 def encoder_settings(model: ModelSettings) -> NestedDict:
-    """Returns the settings of a model, flat, on which the weights of its encoder depend."""
+    """Returns the model settings, flat, on which the weights of the encoder depend."""
     settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
     return {key: value for key, value in settings.items() if within(key, *ENCODER_SETTINGS)}
 

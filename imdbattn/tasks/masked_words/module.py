@@ -75,8 +75,8 @@ def evaluation_mask(items_B: Tensor, positions_BT: Tensor, share: float) -> Tens
 
 
 def masked_indices(masked_BT: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
-    """Returns the indices (M,) of flattened positions that are True, and whether each is True. With
-    `most`, M is fixed: other positions follow, because reading the number would wait.
+    """Returns the indices (M,) of flattened positions that are True, and whether each is True. If
+    `most` is given, M is fixed: other positions follow, because reading the number would wait.
     """
     if most is None:
         indices_M = masked_BT.flatten().nonzero()[:, 0]
@@ -113,8 +113,8 @@ class MaskedWordModule(Learner):
         most: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
-        of its review, and True. With `most`, it returns `most` positions. A position that is not
-        masked has a loss of 0, and False for the others.
+        of its review, and True. If `most` is given, it returns `most` positions. If a position is
+        not masked, its loss is 0 and both bools are False.
         """
         masked_BT = masked_BT & self.net.is_maskable(batch.tokens_BT)
         indices_M, is_masked_M = masked_indices(masked_BT, most)
@@ -130,7 +130,7 @@ class MaskedWordModule(Learner):
 
     def training_loss(self, batch: Batch) -> Tensor:
         share, positions = self.settings.masked.share, batch.tokens_BT.numel()
-        # A recorded step has a fixed number of positions, which chance exceeds once in 10^9.
+        # A recorded step has a fixed number of positions, exceeded at random once in 10^9.
         most = None
         if self.recorder:
             most = math.ceil(share * positions + 6 * math.sqrt(share * positions))

@@ -14,7 +14,7 @@ class MaskedSettings(Group):
 
 
 class MaskedWordSettings(TextSettings):
-    """The settings of a run that predicts masked words."""
+    """Settings for predicting masked words."""
 
     choose_by: Literal["accuracy", "loss"]
     masked: MaskedSettings

@@ -142,9 +142,9 @@ class ReviewClassifier(Learner):
     """Trains and scores a net, such as nn.ladder.Classifier, that maps a batch to logits (B, C).
 
     ratios_MF: log-count ratios of each word of the training reviews, for a net with phrases.
-    targets_NC: probabilities of the classes of each training review; None uses the labels.
-    weights_C: factors of the losses of each class's reviews; None uses 1. metadata: includes the
-    labels and the vectors' fingerprint. For other arguments see Learner.
+    targets_NC: class probabilities of each training review; None uses the labels. weights_C: factor
+    for the losses of each class's reviews; None uses 1. metadata: includes the labels and the
+    vectors' fingerprint. For other arguments see Learner.
     """
 
     settings: ReviewSettings
@@ -243,9 +243,9 @@ class ReviewClassifier(Learner):
             logits_BC, targets, reduction="none", label_smoothing=self.settings.label_smoothing
         )
         if self.weights_C is not None:
-            # `weight` of torch would weigh the smoothed share of each class, too.
+            # torch's `weight` would also weight the smoothed share of each class.
             losses_B = losses_B * self.weights_C[batch.labels_B]
-        # train/loss is without the penalty, to be compared with val/loss.
+        # train/loss excludes the penalty, so that it can be compared with val/loss.
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
@@ -341,8 +341,8 @@ def chosen_metric(settings: ReviewSettings) -> Metric | None:
 def ids_to_tune(
     corpus: ReviewCorpus, model: ClassifierModel, initial: SavedNet | None, embedding: str
 ) -> Tensor | None:
-    """Returns the ids of the words whose vectors are trained: of initial weights, else of training
-    reviews; None if frozen.
+    """Returns the ids of the words whose vectors are trained: from the initial weights, or else the
+    training reviews; None if vectors are frozen.
     """
     if not model.embedding.trainable:
         return None

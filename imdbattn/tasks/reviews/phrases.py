@@ -33,7 +33,7 @@ def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple
 def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
     """Returns the fold (N,) of each training review."""
     labels_N = corpus.splits["train"].labels.clone()
-    # This divides the texts of data.extra among all folds, too.
+    # This also divides the texts of data.extra among all folds.
     labels_N[len(labels_N) - corpus.added :] = -1
     return counting_folds(labels_N, folds)
 
@@ -41,7 +41,7 @@ def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
 def phrases_of(
     settings: PhraseSettings, train: Ragged, folds_N: Tensor, targets_NC: Tensor, id_count: int
 ) -> tuple[Phrases, Tensor]:
-    """Returns what nn/beyond/context.count_phrases does for the training reviews.
+    """Returns the result of nn/beyond/context.count_phrases for the training reviews.
 
     id_count: number of vectors. Raises UserError if the ids of the phrases are too large.
     """
@@ -71,6 +71,6 @@ def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, id_count: 
 
 
 def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:
-    """Returns the training batch with the ratios of its words. ratios_MF: of all training words."""
+    """Returns a training batch with its words' ratios. ratios_MF: ratios of all training words."""
     ratios_BTF = F.embedding(batch.indices_BT, ratios_MF)
     return batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])

@@ -63,7 +63,7 @@ class ReviewPredictor(Predictor):
 
     @classmethod
     def load(cls, settings: Any, trained: SavedNet, vectors: WordVectors | None = None) -> Self:
-        """Returns the model of a checkpoint. vectors: its vectors, if already loaded."""
+        """Returns the model of a checkpoint. vectors: the model's, if already loaded."""
         weights, metadata = trained
         vectors = vectors or load_vectors(settings.data.vectors, settings.data.cache_dir)
         check_same("the checkpoint", metadata, {"vectors": vectors.fingerprint})
@@ -84,7 +84,7 @@ class ReviewPredictor(Predictor):
 
     @classmethod
     def mean_of(cls, members: "Mapping[str, ReviewPredictor]") -> "MeanPredictor":
-        """Raises UserError unless they have the same classes."""
+        """Raises UserError unless all members have the same classes."""
         labels = {run: ", ".join(member.metadata["labels"]) for run, member in members.items()}
         first = next(iter(labels.values()))
         for run, names in labels.items():
@@ -128,7 +128,7 @@ class ReviewPredictor(Predictor):
         return f"{unread.total()} of {count} reviews have no words; they are labeled anyway"
 
     def batch_maker(self, texts: Sequence[str], pad_to: int = 1) -> BatchMaker:
-        """Returns what makes batches of texts. pad_to: see BatchOptions."""
+        """Returns a BatchMaker for texts. pad_to: see BatchOptions."""
         ids, offsets, _ = self.tokenizer.encode(texts)
         labels_N = torch.zeros(len(texts), dtype=torch.int64)
         reviews = Ragged(
@@ -137,7 +137,7 @@ class ReviewPredictor(Predictor):
         return self.batch_maker_of_ids(reviews, pad_to)
 
     def batch_maker_of_ids(self, reviews: Ragged, pad_to: int = 1) -> BatchMaker:
-        """Returns what makes batches for the model, for phrases with the words before each word."""
+        """Returns a BatchMaker; for phrases, its batches contain the words before each word."""
         reviews = reviews_for(self.settings.model, reviews)
         return BatchMaker(reviews, replace(self.batch_options, pad_to=pad_to))
 
@@ -147,7 +147,7 @@ class ReviewPredictor(Predictor):
         return [words[at] for at in kept_indices(len(words), self.batch_options)]
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """Returns (B, C)."""
+        """Returns the probabilities of the classes, (B, C)."""
         batch = with_tensors(batch, lambda tensor: tensor.to(self.device))
         return self.net(batch).double().softmax(1)
 
@@ -186,7 +186,7 @@ class ReviewPredictor(Predictor):
         detailed: bool = True,
         shares: Callable[[list[Tensor], list[bool]], Tensor] = rollout,
     ) -> Classification:
-        """Explains a batch of one review. spans: start and end of its words. shares: a rollout."""
+        """Explains a batch of one review. spans: start and end of each word. shares: a rollout."""
         net = self.net
         try:
             (probability_C,), weights, skips = watch_parts(net, lambda: self.probabilities(batch))

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class TextSettings(TrainingSettings):
-    """The settings of a run that trains a classifier, or its encoder, on reviews."""
+    """Settings for training a classifier, or its encoder, on reviews."""
 
     data: ReviewDataSettings
     model: ClassifierModel
 
 
 class ReviewSettings(TextSettings):
-    """The settings of a run that classifies reviews."""
+    """Settings for classifying reviews."""
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName
     class_weights: Literal["balanced"] | Annotated[list[Amount], Field(min_length=2)] | None = None

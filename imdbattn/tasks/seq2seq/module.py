@@ -133,8 +133,8 @@ class Seq2SeqModule(Learner):
         return losses.view_as(target_BT)
 
     def attention_and_answers(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
-        """Returns the attention of the decoder to the source; an answer is right if all its symbols
-        are, with teacher forcing.
+        """Returns the decoder's attention to the source; an answer is right if all its symbols are,
+        with teacher forcing.
         """
         state = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
         logits_BTV, state = self.net.decoder(shifted(batch.target_BT), state)
@@ -146,7 +146,7 @@ class Seq2SeqModule(Learner):
         return {"decoder": Attended(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
 
     def prediction_to_draw(self, data: PairData) -> Translation:
-        """Translates the first source with a correct output, or else the first."""
+        """Translates the first source with a correct output, or else the first source."""
         split = data.corpus.splits["test" if self.settings.test else "validation"]
         # With trainer.limit_test_batches, not all items are scored.
         item = int(self.scores.items_N[self.scores.right_N.int().argmax()])

@@ -57,7 +57,7 @@ class Seq2SeqPredictor(Predictor):
         return self.write([text])[0]
 
     def joined(self, symbols: Sequence[str]) -> str:
-        """Returns the text of the symbols of an output."""
+        """Returns an output's symbols as text."""
         return joined_symbols(symbols, self.settings.data, 1)
 
     def warning(self, count: int, unread: Counter[str]) -> str:
@@ -74,8 +74,8 @@ class Seq2SeqPredictor(Predictor):
     ) -> list[Translation]:
         """Returns the output for each text, decoded greedily or by beam search, in batches.
 
-        weights: also return attention weights. first: number of the first text. Raises UserError
-        for an empty text.
+        weights: whether to return attention weights. first: number of the first text. Raises
+        UserError for an empty text.
         """
         sources = [split_text(text, self.settings.data) for text in texts]
         results = dict[int, Translation]()
@@ -105,7 +105,7 @@ class Seq2SeqPredictor(Predictor):
         output = beam_search(net, source_BS, lengths_B, beams, length_penalty)
         tokens_BT, log_probability_B = output.tokens_BKT[:, 0], output.log_probability_BK[:, 0]
         weights_BTS = None
-        # A second pass computes the weights: those of all beams would take gigabytes.
+        # A second pass computes the weights: storing them for all beams would take gigabytes.
         if weights and net.decoder.score is not None:
             with torch.no_grad():
                 weights_BTS = net.attention_weights(source_BS, lengths_B, tokens_BT)
@@ -132,5 +132,5 @@ class Seq2SeqPredictor(Predictor):
 
 
 def vocabularies(metadata: Metadata) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies of source and target."""
+    """Returns the source and target vocabularies."""
     return Vocabulary(metadata["source_symbols"]), Vocabulary(metadata["target_symbols"])

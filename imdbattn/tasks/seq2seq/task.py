@@ -35,13 +35,13 @@ class EncoderDecoderModel(ModelSettings):
 
 
 def kind_of_data(data: ReverseSettings | TranslationSettings | Mapping[str, object]) -> str:
-    """Returns which class the settings of the data have."""
+    """Returns the tag by which pydantic selects the class of the data settings."""
     source = data.get("source") if isinstance(data, Mapping) else data.source
     return "reverse" if source == "reverse" else "translation"
 
 
 class Seq2SeqSettings(TrainingSettings):
-    """The settings of a run that learns pairs of sequences."""
+    """Settings for learning pairs of sequences."""
 
     @model_validator(mode="before")
     @classmethod
