@@ -1,1 +1,1 @@
-"""Training and scoring one run folder."""
+"""Trains, scores and applies runs."""

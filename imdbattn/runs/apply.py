@@ -24,7 +24,7 @@ from imdbattn.tasks.weights import predictor_of
 
 log = logging.getLogger(__name__)
 
-CHUNK_TEXTS = 16384  # texts that are labeled together; those of similar length share a batch
+CHUNK_TEXTS = 16384  # texts that are labeled together; texts of similar length share a batch
 CHUNK_CHARACTERS = 1 << 25  # number of characters after which a chunk ends, to bound the memory
 TABLE_ROWS = 1024  # rows of a table that are written together
 
@@ -50,8 +50,8 @@ def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
 
 
 def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettings:
-    """Returns a run's settings with the `data` settings of this call. Raises UserError for one that
-    the run does not have.
+    """Returns a run's settings with the `data` settings of this call. Raises UserError for a
+    setting that the run does not have.
     """
     recorded = settings.data.dump()
     changes = {key: value for key, value in overlay({}, data).items() if value != {}}
@@ -88,8 +88,8 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
 
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:
-    """Returns the mean of the classifiers in `options.run`, and of the finished runs in those that
-    are folders of runs; each folder counts once.
+    """Returns the mean of the classifiers in `options.run`, and of the finished runs in folders of
+    runs among them; each run counts once.
     """
     runs: dict[str, str] = {}
     for path in options.run:
@@ -107,8 +107,8 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
 def predictions_of(
     predictor: Predictor, texts: Iterable[str], options: PredictSettings, size: int = 1
 ) -> Iterator[Prediction]:
-    """Yields a prediction for each text, in order; `texts` may be an endless stream. Logs at the
-    end what was not read.
+    """Yields a prediction for each text, in order; `texts` may be an endless stream. At the end,
+    logs what could not be read.
 
     size: the length of the first chunk, see `chunked`.
     """
@@ -126,7 +126,7 @@ def predictions_of(
 def predict_columns(
     predictor: Predictor, texts: Iterable[str], options: PredictSettings
 ) -> Iterator[dict[str, list[object]]]:
-    """Yields the same as parts of a table with `text`, and `row`, the number of the text."""
+    """Yields the predictions as parts of a table with `text` and `row`, the number of the text."""
     predictions, first = predictions_of(predictor, texts, options, CHUNK_TEXTS), 0
     while part := list(islice(predictions, TABLE_ROWS)):
         table: dict[str, list[object]] = {"row": [*range(first, first + len(part))]}

@@ -23,10 +23,9 @@ REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GP
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured of each head.
-
-    values: what is logged, by name. An entropy is in nats; a share is an entropy divided by log K,
-    the entropy of equal weights on K keys. query_shares: the share of each query of all reviews.
+    """The measurements of each head. values: the logged numbers by name. An entropy is in nats; a
+    share is an entropy divided by log K, the entropy of equal weights on K keys. query_shares: the
+    shares of all queries of all reviews.
     """
 
     values: dict[str, float]
@@ -36,7 +35,7 @@ class Measured:
 class AttentionEntropy(L.Callback):
     """Logs `measure` of the same validation reviews at each validation, in the first process.
 
-    reviews: their number. log_histograms: the method of the run's Tracker.
+    reviews: number of reviews. log_histograms: the method of the run's Tracker.
     """
 
     def __init__(
@@ -68,11 +67,11 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
 
 @torch.no_grad()
 def measure(module: Learner, batches: Sequence[object]) -> Measured:
-    """Measures the attention of the net to these batches, in evaluation mode.
+    """Measures the net's attention to these batches, in evaluation mode.
 
-    The results are means over the queries of a review, then over the reviews; of shares also over
-    the reviews that are classified right, and over the others. Reviews with one key are omitted:
-    their entropy is always 0.
+    The results are means over the queries of a review, then over the reviews; shares are also
+    averaged over the reviews that are classified correctly, and over the others. Reviews with one
+    key are omitted: their entropy is always 0.
     """
     columns: dict[str, list[tuple[Tensor, ...]]] = {}
     queries: dict[str, list[np.ndarray]] = {}
@@ -98,10 +97,10 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
 
 
 def means_by_head(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
-    """Returns the means over reviews of each head, by name.
+    """Returns each head's means over reviews, by name.
 
     columns: for each attention and each batch, entropies, shares and largest weights (N, H), and
-    which reviews are classified right (N,).
+    which reviews are classified correctly (N,).
     """
     values: dict[str, float] = {}
     for name, parts in columns.items():

@@ -20,7 +20,7 @@ BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
 class Progress(L.Callback):
-    """Logs a line per epoch. has_bar: whether a terminal shows a progress bar, too."""
+    """Logs a line per epoch. has_bar: whether a terminal also shows a progress bar."""
 
     def __init__(self, has_bar: bool):
         self.has_bar = has_bar
@@ -123,8 +123,8 @@ class Throughput(L.Callback):
 
 
 class BestWeights(ModelCheckpoint):
-    """Writes the weights of the best epoch into a file of the run folder, also of one that was
-    moved: Lightning would delete the file that a loaded state names.
+    """Writes the weights of the best epoch into the run folder, even if that was moved: Lightning
+    would delete the file that a loaded state names.
     """
 
     def load_state_dict(self, state_dict: dict) -> None:

@@ -20,7 +20,7 @@ from imdbattn.runs.attention_over_time import evaluation_mode, fixed_batches
 class CheckParts(L.Callback):
     """Evaluates two validation items before anything is written.
 
-    Raises UserError that names the part which fails or returns a wrong shape, which could be
+    Raises UserError naming the part that fails or returns a wrong shape, which torch could
     broadcast without an error.
     """
 
@@ -38,8 +38,8 @@ class CheckParts(L.Callback):
 class NamedPart(NamedTuple):
     """A part of a network (docs/own_parts.md).
 
-    setting: the setting that names it. shape: shape of the output, given the inputs. method: the
-    method that is called.
+    setting: the setting that names it. shape: returns the output's shape, given the inputs. method:
+    the method that is called.
     """
 
     setting: str

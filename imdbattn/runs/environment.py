@@ -1,7 +1,7 @@
 """The machine and the software of a run: what a run changes in torch for speed, with the same
 results up to rounding of float32, and what it records in environment.json.
 
-Imports no Lightning, which predictions do not load.
+Does not import Lightning, which predictions do not load.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import torch
 
 from imdbattn.settings.keys import PACKAGE, NestedDict
 
-PACKAGES = (  # environment.json has their versions
+PACKAGES = (  # environment.json contains their versions
     *("imdbattn", "torch", "lightning", "hydra-core"),
     *("wandb", "datasets", "tokenizers", "sacrebleu", "numpy"),
 )
@@ -68,7 +68,7 @@ def float32_products() -> str:
 
 
 def matmul_backend() -> Any:
-    """Returns torch's setting; None in older versions."""
+    """Returns torch's settings for products by oneDNN; None in older versions."""
     return getattr(torch.backends.mkldnn, "matmul", None)
 
 
@@ -109,7 +109,7 @@ def keep_memory() -> None:
 
 
 def environment() -> NestedDict:
-    """Returns the content of environment.json, except the key of the source of the data."""
+    """Returns the content of environment.json, except the data source's key."""
     changed = git("status", "--porcelain", "--", "conf", "imdbattn")  # includes untracked files
     return {
         "python": platform.python_version(),
@@ -128,10 +128,10 @@ def environment() -> NestedDict:
 
 
 def git(*arguments: str) -> str | None:
-    """Returns what a command of git prints about this checkout; None in an installed package,
+    """Returns the output of a git command about this checkout; None in an installed package,
     without git, or if the command fails.
 
-    Git takes no lock, which a run that is killed would leave behind.
+    Git takes no lock, which a killed run would leave behind.
     """
     if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None

@@ -28,8 +28,8 @@ def evaluate(
 ) -> NestedDict:
     """Scores a trained model on a split of its own or of other data, and returns the metrics.
 
-    write: also into evaluations/ of its folder. Raises UserError for wrong input, or if the run's
-    data have changed.
+    write: whether to write them into evaluations/ of its folder. Raises UserError for wrong input,
+    or if the run's data have changed.
     """
     settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
     given = overlay({}, options.data.model_dump())

@@ -46,11 +46,10 @@ log = logging.getLogger(__name__)
 def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> NestedDict:
     """Trains the model that `settings` describes, scores its best checkpoint, and fills the folder.
 
-    resume: continues the run in the folder; otherwise an unfinished run in it is replaced, and a
-    finished one is refused.
-    Returns the content of metrics.json. Raises UserError for wrong settings or data, before a
-    file of a run in the folder is changed, and for a loss that is not finite; SystemExit after a
-    signal.
+    resume: whether to continue the run in the folder; otherwise an unfinished run in it is
+    replaced, and a finished one is refused.
+    Returns the content of metrics.json. Raises UserError for wrong settings or data, before a file
+    of a run in the folder is changed, and for a loss that is not finite; SystemExit after a signal.
     """
     check_folder(folder)
     signals = RunSignals(folder, settings.test, resume)
@@ -67,7 +66,7 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
 def fit_locked(
     settings: TrainingSettings, folder: Path, resume: bool, signals: RunSignals
 ) -> NestedDict:
-    """Trains, scores and fills the folder, which is locked."""
+    """Trains, scores and fills the locked folder."""
     tracker = Tracker(settings.logger)
     check_settings(settings)
     prepare_process(settings)
@@ -92,7 +91,7 @@ def fit_locked(
         # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=folder / LAST if state else None)
-        if not trainer.loggers:  # all steps were made before, so that no training began
+        if not trainer.loggers:  # all steps had been made, so training did not begin
             run_state.begin(trainer)
         signals.phase = "after training"
         signals.stop_at_once()
@@ -128,7 +127,7 @@ def warn_of_state(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> Checkpoint | None:
-    """Returns the state of a stopped run; None, with a warning, if it has saved none."""
+    """Returns the state of a stopped run; None, with a warning, if none was saved."""
     if (folder / LAST).exists():
         return read_checkpoint(folder / LAST)
     log.warning("%s does not exist: training starts from the beginning", folder / LAST)
@@ -151,8 +150,8 @@ def new_module(
 
 
 def check_settings(settings: TrainingSettings) -> None:
-    """Raises UserError for hardware that is not there, and for arguments that classes do not
-    accept, before data are read.
+    """Raises UserError for missing hardware, and for arguments that classes do not accept, before
+    data are read.
     """
     check_hardware(settings)
     check_arguments(settings.trainer, "trainer", L.Trainer)
@@ -274,7 +273,7 @@ def write_results(
 ) -> NestedDict:
     """Scores the splits, and writes the results. Returns the content of metrics.json.
 
-    facts: what metrics.json says about the training.
+    facts: the part of metrics.json about the training.
     """
     settings, task, corpus = module.settings, task_of(module.settings), data.corpus
     splits = ("validation", "test") if settings.test else ("validation",)
@@ -317,7 +316,7 @@ def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized
 
 
 def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:
-    """Writes the row in the source and `scores.columns()` for each item of a split. rows: those of
-    all items of the split.
+    """Writes the row in the source and `scores.columns()` for each item of a split. rows: the rows
+    of all items in the split.
     """
     write_table(path, {"row": rows[scores.items_N.numpy()], **scores.columns()})

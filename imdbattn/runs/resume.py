@@ -2,9 +2,9 @@
 CPU with the same bits as a run that was not interrupted.
 
 checkpoints/last.ckpt contains the complete state of a run. Lightning's checkpoint has weights,
-optimizer, schedule, loops and callbacks. Added here, under STATE_KEY, are the random state and the
-epoch's sums of every process, the learning curve, and whether early stopping has ended training;
-and states are saved between two steps.
+optimizer, schedule, loops and callbacks. This module adds, under STATE_KEY, the random state and
+the epoch's sums of every process, the learning curve, and whether early stopping has ended
+training. It saves states between two steps.
 """
 
 import io
@@ -66,7 +66,7 @@ class RunSignals(Signals):
     """The signals of a run. The line says where the run stopped, whether its state was saved, and
     how to resume.
 
-    test: whether the run is scored on test. resume: whether it continues the one in the folder.
+    test: whether the run is scored on test. resume: whether it continues the run in the folder.
     """
 
     def __init__(self, folder: Path, test: bool, resume: bool):
@@ -97,7 +97,7 @@ class RunState(L.Callback):
     that is None, at the end, and after a signal. Raises Stopped after a signal, and UserError
     instead of saving weights that are not finite.
 
-    It must be the first callback: a resumed run repeats what the others do when an epoch begins.
+    It must be the first callback: a resumed run repeats what others do when an epoch begins.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class RunState(L.Callback):
         }
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
-        """Raises UserError for a checkpoint of other data or another number of processes."""
+        """Raises UserError for a checkpoint with other data or another number of processes."""
         self.loaded = checkpoint[STATE_KEY]
         now, before = self.trained_with(trainer, module), self.loaded["trained_with"]
         if changed := [

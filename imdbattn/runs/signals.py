@@ -1,4 +1,4 @@
-"""The signals that stop a run or a command: each ends it in one line. Imports nothing slow."""
+"""The signals that stop a run or a command, which then ends with one line. Imports nothing slow."""
 
 import logging
 import math
@@ -18,8 +18,8 @@ Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.
 # sbatch and submitit send the last two, which Windows does not have.
 NAMES = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 SIGNALS = [number for number in signal.Signals if number.name in NAMES]
-# Signals within these seconds are one: timeout, SLURM and Ctrl-C send theirs to a sweep and to each
-# of its jobs, and the sweep stops its jobs as well.
+# Signals within these seconds count as one: timeout, SLURM and Ctrl-C send theirs to a sweep and to
+# each of its jobs, and the sweep stops its jobs as well.
 SAME_SIGNAL_SECONDS = 1.0
 NOTHING_SAVED = "nothing was saved; run the command again"
 BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
@@ -28,7 +28,7 @@ BEFORE_TRAINING = f"stopped before training; {NOTHING_SAVED}"
 class Stopped(SystemExit):
     """Raised after a signal, with exit status 128 + its number.
 
-    number: the signal's. line: says what was stopped, what is saved and how to continue; empty in
+    number: the signal's number. line: what was stopped, what is saved and how to continue; empty in
     all processes of a run but the first.
     """
 
@@ -82,7 +82,7 @@ class Signals:
             raise self.stopped(self.received)
 
     def defer(self) -> None:
-        """Makes a signal only set `received`; the next ones raise Stopped at once."""
+        """Makes a signal only set `received`; further signals raise Stopped at once."""
         self.listen(deferred=True)
 
     def listen(self, deferred: bool) -> None:

@@ -89,7 +89,7 @@ def build_trainer(
 
 
 def callbacks_of(settings: Any) -> list[L.Callback]:
-    """Returns the callbacks of trainer.callbacks: a list, a mapping of names, or one callback."""
+    """Returns the callbacks in trainer.callbacks: a list, a mapping of names, or one callback."""
     made = make(settings or [], "trainer.callbacks", L.Callback)
     if isinstance(made, Mapping):
         made = [callback for callback in made.values() if callback is not None]
@@ -97,8 +97,8 @@ def callbacks_of(settings: Any) -> list[L.Callback]:
 
 
 def check_hardware(settings: TrainingSettings) -> None:
-    """Raises UserError if the settings need a GPU or a job of SLURM that is not there, or
-    recorded steps where they are not possible.
+    """Raises UserError if the settings need a GPU or a SLURM job that is missing, or recorded steps
+    where they are not possible.
 
     It is called before data are read.
     """
