@@ -1,4 +1,4 @@
-"""The loggers of a run: metrics.csv, which every run has, and those that conf/logger names."""
+"""The loggers of a run: metrics.csv, which every run has, and the loggers in conf/logger."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# numbers of metrics.json that loggers receive by the same names
+# numbers in metrics.json that loggers receive under the same names
 LOGGED_FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
 
 
@@ -63,7 +63,7 @@ class RunLogger:
         """
 
     def end(self, failed: bool) -> None:
-        """Called at the end of a run, also of one that failed or was stopped."""
+        """Called at the end of a run, even if it failed or was stopped."""
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
         """Called at the end of a sweep for each set of reviews on which its runs are compared.
@@ -76,7 +76,7 @@ class RunLogger:
 
 
 class AdaptedLogger(RunLogger):
-    """Gives settings and results to a Lightning Logger, which receives the curves itself."""
+    """Passes settings and results to a Lightning Logger, which receives the curves itself."""
 
     def __init__(self, logger: Logger):
         self.logger = logger
@@ -94,7 +94,7 @@ class AdaptedLogger(RunLogger):
 
 class Tracker:
     """Starts the loggers of a run or a sweep, and logs what Lightning does not log. As a context
-    manager, it ends those of a run.
+    manager, it ends the loggers of a run.
 
     loggers: the setting `logger`. Raises UserError for a missing package, a `_target_` that is not
     a Logger, or wrong arguments.
@@ -118,10 +118,10 @@ class Tracker:
     # --- a run ------------------------------------------------------------------------------------
 
     def start(self, folder: Path, settings: NestedDict, resume: bool) -> list[Logger]:
-        """Returns the loggers of the Trainer, that of metrics.csv first; in processes other than
-        the first it is the only one. Raises UserError of one line that names the logger.
+        """Returns the Trainer's loggers. The logger of metrics.csv is the first and, in processes
+        other than the first, the only one. Raises UserError of one line that names the logger.
 
-        settings: of the run. resume: whether it continues the run in the folder.
+        settings: the run's settings. resume: whether the run continues the one in the folder.
         """
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
@@ -141,7 +141,7 @@ class Tracker:
         return loggers
 
     def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Logs histograms to the loggers that have them. A failure causes only a warning."""
+        """Logs histograms to the loggers that support them. A failure causes only a warning."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice}: histograms were not logged"):
                 logger.log_histograms(shares, epoch, step)
@@ -162,7 +162,7 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        """Ends the loggers, so that nothing of the next job in this process is logged to them."""
+        """Ends the loggers, so that nothing from the next job in this process is logged to them."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice} did not end"):
                 logger.end(failed=error is not None)
@@ -170,8 +170,8 @@ class Tracker:
     # --- a sweep ----------------------------------------------------------------------------------
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
-        """Logs a comparison of the runs of a sweep to new loggers, because those of its runs have
-        ended. A failure causes only a warning.
+        """Logs a comparison of a sweep's runs to new loggers, because the runs' loggers have ended.
+        A failure causes only a warning.
         """
         for choice, (logger_class, arguments) in self.to_start.items():
             if issubclass(logger_class, RunLogger):
@@ -181,8 +181,8 @@ class Tracker:
 
 
 def fill_placeholders(arguments: NestedDict, folder: Path, name: str) -> NestedDict:
-    """Returns the arguments of a logger, with the folder instead of {run}, the one that contains it
-    instead of {parent}, and the name instead of {name}.
+    """Returns a logger's arguments with {run} replaced by the folder, {parent} by the folder that
+    contains it, and {name} by the name.
     """
     folder = folder.resolve()
     filled = dict(arguments)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEP = "trainer/global_step"  # Lightning's name for the number of the step
+STEP = "trainer/global_step"  # Lightning's name for the step number
 FINISH_SECONDS = 90.0  # longer than the 60 s in which W&B uploads at the end
 # settings that are not arguments of wandb.init
 OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
@@ -135,7 +135,7 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
     """Returns `mode`, else disabled with WANDB_DISABLED=true, else the mode of W&B's environment
     variables and settings files, else online.
 
-    It is offline, with a warning, without a key or an answer of the server.
+    Without a key or an answer from the server, it is offline, with a warning.
     """
     if mode is None and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
         return "disabled"
@@ -154,8 +154,8 @@ def wandb_mode(mode: str | None, timeout: float) -> str:
 
 
 def wandb_account() -> wandb.Settings:
-    """Returns the settings of W&B in its files, which `wandb login` and `wandb offline` write, and
-    in its environment variables.
+    """Returns W&B's settings from its files, which `wandb login` and `wandb offline` write, and
+    from its environment variables.
     """
     config_dir = os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")
     account = wandb.Settings(settings_system=str(Path(config_dir, "settings")))
@@ -165,7 +165,7 @@ def wandb_account() -> wandb.Settings:
 
 
 def has_key(account: wandb.Settings) -> bool:
-    """Returns whether W&B has a key for the server, perhaps in ~/.netrc, or one of api.wandb.ai,
+    """Returns whether W&B has a key for the server, perhaps in ~/.netrc, or one for api.wandb.ai,
     which the server of wandb 0.31 accepts.
     """
     if account.api_key or account.identity_token_file:
@@ -187,9 +187,9 @@ def start_wandb(
 ) -> wandb.Run | None:
     """Starts a W&B run; returns None after a warning if even an offline one fails.
 
-    The arguments of wandb.init are those in `settings`. One that is null there is W&B's environment
-    variable, such as WANDB_TAGS, and without that variable the one in `named`. The command line,
-    the host and the list of packages are not sent, nor is the git remote without git=true.
+    The arguments of wandb.init are those in `settings`. An argument that is null there is taken
+    from W&B's environment variable, such as WANDB_TAGS, or else from `named`. The command line, the
+    host and the list of packages are not sent, nor is the git remote without git=true.
 
     Args:
         settings: the settings in conf/logger/wandb.yaml.
@@ -235,7 +235,7 @@ def start_wandb(
 
 
 def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
-    """Returns settings of W&B with which nothing private is sent, unless ours say so."""
+    """Returns W&B settings with which nothing private is sent, unless `settings` say so."""
     return {
         "init_timeout": settings["timeout"],
         "finish_timeout": 60,
@@ -250,8 +250,8 @@ def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
 
 
 def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
-    """Completes the config of a W&B run, and makes epochs the x axis of its curves; of those that
-    have no epoch, steps.
+    """Completes the config of a W&B run, and makes epochs the x axis of its curves, or steps if a
+    curve has no epochs.
 
     A parameter `model` of a W&B sweep hides the settings `model`; these are logged again.
     """

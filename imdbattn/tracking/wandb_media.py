@@ -20,7 +20,7 @@ def predictions_as_media(
     folder: Path, metrics: NestedDict, rows: int, characters: int
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
-    # After pretraining, predictions.parquet has counts only.
+    # After pretraining, predictions.parquet contains only counts.
     if metrics.get("starts_model"):
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
@@ -43,8 +43,8 @@ def predictions_as_media(
 def table_of_predictions(
     scores: pd.DataFrame, metrics: NestedDict, rows: int, characters: int
 ) -> pd.DataFrame:
-    """Returns a table of some predictions: up to half are the most confident mistakes, then correct
-    ones of all confidences. With too few of one kind there are more of the other.
+    """Returns a table of some predictions: up to half are the most confident mistakes, the rest are
+    correct ones of all confidences. If one kind has too few, there are more of the other.
 
     Args:
         scores: the predictions, with their texts.

@@ -20,7 +20,7 @@ BEST = "best/val_accuracy"
 def build_workspace(entity: str, project: str, group: str | None, by: str) -> ws.Workspace:
     """Returns the workspace of a project.
 
-    group: a sweep, to show its runs only. by: the setting by which runs are grouped.
+    group: a sweep, to show only its runs. by: the setting by which runs are grouped.
     """
     sections = []
     for name, panels in panels_by_section(by).items():
@@ -81,7 +81,7 @@ def panels_by_section(by: str) -> dict[str, list[PanelTypes]]:
         ],
         "Learning curves": [curves(name, y=[name]) for name in CURVES],
         "Training": [
-            # its name has that of the optimizer, and of each group of parameters
+            # its name contains those of the optimizer and of each parameter group
             curves("Learning rate", x="trainer/global_step", metric_regex="lr-.*"),
             *(curves(name, y=[name]) for name in GRADIENTS),
         ],
