@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Curves = dict[str, dict[int, float]]  # name such as val/loss -> epoch counted from 1 -> value
-EXPORTED = "config.json"  # the file with the settings of an export
+EXPORTED = "config.json"  # the file with an export's settings
 
 
 class Run:
@@ -31,7 +31,7 @@ class Run:
     Args:
         path: a run folder, an exported folder, or a checkpoint in the checkpoints/ of a run.
         trust: packages whose classes its settings may name, see `refuse_untrusted`.
-        caller_settings: the settings of this call; their classes are trusted, too.
+        caller_settings: the settings of this call; their classes are also trusted.
 
     Each attribute raises UserError if its file is damaged or missing, except `environment` and
     `curves`, which are then empty.
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def curves(self) -> Curves:
-        """The learning curves, also of a run that is still training; read at each call."""
+        """The learning curves, even while the run is training; they are read at each call."""
         file = self.folder / "metrics.csv"
         return read_curves(file) if file.exists() else {}
 
@@ -132,7 +132,7 @@ class Run:
 def read_curves(metrics_csv: Path) -> Curves:
     """Returns the values in metrics.csv; Lightning leaves most cells of a line empty.
 
-    A last line without its end, of a run that is writing it, is omitted.
+    An incomplete last line, which the run is still writing, is omitted.
     """
     curves: Curves = {}
     complete, newline, _ = metrics_csv.read_text().rpartition("\n")
@@ -144,7 +144,7 @@ def read_curves(metrics_csv: Path) -> Curves:
 
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Returns the mean of several curves, at the epochs that all of them have."""
+    """Returns the mean of several curves, at the epochs that all of them contain."""
     means = {}
     for epoch in curves[0]:
         values = [curve[epoch] for curve in curves if epoch in curve]

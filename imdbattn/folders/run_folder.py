@@ -34,9 +34,9 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 # The complete state of a run, and the weights of its best epoch
 LAST, BEST = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 TRAINING = ("metrics.csv", LAST, BEST)
-# Folders of what is computed with the best checkpoint
+# Folders for results that are computed with the best checkpoint
 DERIVED_FOLDERS = ("pictures", "evaluations", "explanations")
-# A sweep's folder has a line for each job that has ended, a search's folder its settings.
+# In a sweep's folder, a line for each job that has ended; in a search's folder, its settings
 SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
 RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # keys of every config.yaml
 # A run waits this long for another run in its folder, which may be stopping.
@@ -53,7 +53,7 @@ def head_name(attention: str, head: int) -> str:
 
 
 def attention_of(head: str) -> str:
-    """Returns the attention that a name of `head_name` belongs to, such as layer1."""
+    """Returns the attention that a name from `head_name` belongs to, such as layer1."""
     return head.rpartition("_head")[0]
 
 
@@ -68,7 +68,7 @@ def finished(folder: Path) -> bool:
 
 
 def has_results(folder: Path, test: bool) -> bool:
-    """Returns whether a run is finished, with `test` also scored on the test split."""
+    """Returns whether a run is finished and, if `test`, scored on the test split."""
     return finished(folder) and (not test or (folder / SPLIT_FILES["test"][0]).exists())
 
 
@@ -158,14 +158,14 @@ def begin_folder(
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
-        with suppress(OSError):  # the file system has no links
+        with suppress(OSError):  # the file system does not support links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
             link.replace(runs / "latest")
 
 
 def remove(folder: Path, *names: str | Path) -> None:
-    """Removes these files, and folders with all that they contain."""
+    """Removes these files, and folders with all their contents."""
     for name in names:
         path = folder / name
         if path.is_dir():
