@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECKSUMS = "checksums.json"  # has the checksums of the other files in a folder
+CHECKSUMS = "checksums.json"  # contains the checksums of the other files in a folder
 # Errors that mean that a disk is full or read-only
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-# Errors that mean that a file system, such as some network disks, has no locks
+# Errors that mean that a file system, such as some network disks, does not support locks
 NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
-LONG_WAIT = 30.0  # seconds after which a process says which lock it waits for
+LONG_WAIT = 30.0  # seconds after which a process reports which lock it waits for
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -45,8 +45,8 @@ def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "Acquire
     """Acquires a file lock. The end of a `with` block or `.lock.release()` releases it.
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
-    waits for that process. Where the file system has no locks, the existence of <file>.soft is the
-    lock. A killed process leaves that file behind.
+    waits for that process. If the file system does not support locks, the existence of <file>.soft
+    is the lock. A killed process leaves that file behind.
     """
     # The import takes 15 ms, and `--help` does not need it.
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
@@ -129,7 +129,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
     An existing folder is kept. One process builds while others wait. A killed builder leaves a
     temporary folder, which the next one removes. Raises UserError if the disk is full or read-only
-    or the folder is damaged, and any exception of `build`.
+    or the folder is damaged, and any exception that `build` raises.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     if not os.path.isdir(folder):  # needs no lock: a finished cache may be on a read-only disk
@@ -170,7 +170,7 @@ def check_sha256(file: Path, checksum: str) -> None:
 
 
 def write_checksums(folder: Path) -> None:
-    """Writes the checksums of the files that a folder has."""
+    """Writes the checksums of the files in a folder."""
     sums = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
     (folder / CHECKSUMS).write_text(json.dumps(sums))
 
@@ -196,7 +196,7 @@ def link_or_copy(file: str | Path, path: str | Path) -> None:
     with atomically(Path(path)) as temporary:
         try:
             os.link(file, temporary)
-        except OSError:  # it is on another disk, or the file system has no links
+        except OSError:  # it is on another disk, or links are not supported
             shutil.copyfile(file, temporary)
 
 
