@@ -112,8 +112,8 @@ def export_options(
 
 
 def folders_in(runs: Any) -> list[str]:
-    """Returns the folders in `runs`: one folder, or a list; instead of a pattern such as runs/day*
-    those that it matches.
+    """Returns the folders in `runs`: one folder, or a list. A pattern such as runs/day* stands for
+    the folders that it matches.
     """
     found: list[str] = []
     for folder in runs if isinstance(runs, list) else [runs]:

@@ -25,7 +25,7 @@ def conf_dir() -> Path:
 
 
 def defaults(command: str) -> NestedDict:
-    """Returns the settings in the file of a command in conf/, without Hydra's."""
+    """Returns the settings in a command's file in conf/, without Hydra's."""
     settings = to_dict(OmegaConf.load(conf_dir() / f"{command}.yaml"))
     return {key: value for key, value in settings.items() if key not in ("defaults", "hydra")}
 
@@ -56,7 +56,7 @@ MAY_DIFFER_IN_VARIANT = (
 
 
 def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
-    """Returns OmegaConf's settings as nested dicts and lists. resolve: replace ${...}."""
+    """Returns OmegaConf's settings as nested dicts and lists. resolve: replaces ${...}."""
     settings: Any = OmegaConf.to_container(cfg, resolve=resolve)
     return settings
 
@@ -95,7 +95,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     """Returns the overrides of a command line that name its variant: sorted, without those that
     `variant_digest` ignores, but with the number of epochs.
 
-    settings: their result. The choice of a trainer is hardware; its precision is not.
+    settings: the resulting settings. The choice of a trainer is hardware; its precision is not.
     """
     # the model's name precedes the label of a variant, and the others do not change the variant
     unnamed_choices = ("model", "task", "trainer", "debug")
@@ -119,15 +119,15 @@ def settings_digest(settings: Mapping[str, object]) -> str:
 
 
 def run_label(settings: Mapping[str, Any]) -> str:
-    """Returns the model and the seed of a run, in a cross-validation also the fold."""
+    """Returns the model and the seed of a run, and in a cross-validation the fold."""
     fold = settings["data"].get("fold")
     name = f"{settings['model']['name']}-s{settings['seed']}"
     return f"{name}-fold{fold}" if fold else name
 
 
 def hexdigest(values: Mapping[str, object]) -> str:
-    """Returns twelve hex digits, whatever the order of the keys: among 10,000 values, two share
-    them with a probability below one in a million.
+    """Returns twelve hex digits that do not depend on the order of the keys. Among 10,000 values,
+    two have the same digits with a probability below one in a million.
     """
     text = json.dumps(values, default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Messages about wrong settings. Only a command that fails reads this file."""
+"""Messages about wrong settings. Only a command that fails loads this file."""
 
 import difflib
 import re

@@ -1,7 +1,7 @@
-"""Objects of the classes that settings name with `_target_`, and other things that settings name by
-a dotted path.
+"""Creates objects of the classes that settings name with `_target_`, and imports other objects that
+settings name by a dotted path.
 
-Whether a run folder may name them is checked by settings.trust, before it is used.
+settings.trust checks whether a run folder may name them, before it is used.
 """
 
 import importlib
@@ -18,7 +18,7 @@ Class = TypeVar("Class")
 
 
 def import_object(path: str, key: str) -> Any:
-    """Returns what a dotted path names: a class or a function of a module.
+    """Returns what a dotted path names: a class or a function in a module.
 
     key: the setting that names it. Raises UserError if it cannot be imported.
     """
@@ -81,7 +81,7 @@ def check_arguments(
     accept one of the given arguments. Called before data are read; `make` creates the objects.
 
     key: the dotted name of the settings. base: the base class of the outermost `_target_`.
-    inner_base: that of nested ones; None allows any.
+    inner_base: the base class of nested ones; None allows any class.
     """
     given = node.given() if isinstance(node, Group) else node
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""The settings of data for pairs: strings that are reversed, and translations."""
+"""The data settings for pairs: reversed strings and translations."""
 
 from typing import Annotated, Literal
 
@@ -59,4 +59,4 @@ class TranslationSettings(ReadDataSettings):
         source = self.source if isinstance(self.source, str) else self.source.target
         check_source("data", source, path=self.path, hub=self.hub)
         if self.hub_config and not self.hub:
-            raise UserError("data.hub_config is of a data set: set data.hub")
+            raise UserError("data.hub_config needs a data set: set data.hub")

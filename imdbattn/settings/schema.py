@@ -46,7 +46,7 @@ class Group(BaseModel):
         """Returns the settings that were given as nested dicts and lists, for a file or a digest:
         1 is not 1.0.
         """
-        # pydantic would warn of an integer in a field of type float
+        # pydantic would warn about an integer in a field of type float
         return self.model_dump(exclude_unset=True, warnings=False)
 
 
@@ -210,7 +210,7 @@ class ReviewDataSettings(ReadDataSettings):
             source = "auto"  # the data set is IMDB
         check_source("data", source, path=self.path, hub=self.hub)
         if (self.hub_config or self.hub_splits) and not (self.hub or self.path):
-            raise UserError("data.hub_config and data.hub_splits are of a data set: set data.hub")
+            raise UserError("data.hub_config and data.hub_splits need a data set: set data.hub")
         if source == "order_probe" and self.probe is None:
             raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
@@ -286,7 +286,7 @@ class LoggerSettings(ClassSettings):
 
 
 class TrainingSettings(Group):
-    """The settings of conf/train.yaml that all tasks have."""
+    """The settings in conf/train.yaml that all tasks share."""
 
     task: TaskChoice
     choose_by: str

@@ -1,5 +1,5 @@
-"""Reads the settings of a run folder, which may be somebody else's, and says which classes they may
-name. Imports none of them.
+"""Reads the settings of a run folder, which may be somebody else's, and decides which classes they
+may name. Imports none of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def refuse_untrusted(
     """Raises UserError if settings from a run folder name a class that is not trusted.
 
     settings: the content of `file`. trust: packages that the user names in this call.
-    caller_settings: the settings of this call; their classes are trusted, too.
+    caller_settings: the settings of this call; their classes are also trusted.
     """
     named = {target for _, target in targets(caller_settings)}
     for key, target, package in untrusted(settings, trust):

@@ -134,7 +134,7 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
     ),
     "splits of no data set": (
         typed("data.path=null", "data.limit=40", "data.hub_splits={train: a, test: b}"),
-        r"data\.hub_splits are of a data set: set data\.hub$",
+        r"data\.hub_splits need a data set: set data\.hub$",
     ),
     "validation of nothing": (typed("trainer.limit_val_batches=0"), "must be greater than 0"),
     "a setting of another task": (
@@ -283,7 +283,7 @@ def test_a_command_prints_one_line_and_leaves_nothing_behind(
 
 def test_a_configuration_without_the_name_of_a_data_set_is_refused(settings):
     """The pairs would be the packaged ones."""
-    with pytest.raises(UserError, match=r"^data\.hub_config is of a data set: set data\.hub$"):
+    with pytest.raises(UserError, match=r"^data\.hub_config needs a data set: set data\.hub$"):
         settings("task=seq2seq", "data=translation", "data.hub_config=en-fr")
 
 
