@@ -27,7 +27,7 @@ from imdbattn.settings.keys import conf_dir
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
 PLUGINS = str(Path(__file__).parent / "plugins")
 
-# Hydra's options that a value follows
+# Hydra's options that take a value
 OPTIONS_WITH_VALUE = {
     *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
     *("--package", "-p", "--cfg", "-c"),
@@ -70,7 +70,7 @@ def run_command(config_name: str, function: Function, arguments: Sequence[str]) 
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
-        # Paths are relative to where the command was typed, also with hydra.job.chdir.
+        # Paths are relative to where the command was typed, even with hydra.job.chdir.
         os.chdir(job.runtime.cwd)
         try:
             result = function(cfg)

@@ -32,7 +32,7 @@ def initialized() -> Iterator[None]:
 
 
 def composed(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """Returns a command's config, with `hydra`, of these overrides instead of sys.argv. Raises
+    """Returns a command's config, with `hydra`, from these overrides instead of sys.argv. Raises
     UserError.
     """
     register_resolvers()
@@ -45,8 +45,8 @@ def composed(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """Returns an error of Hydra as a UserError, of an unknown setting or choice with the nearest
-    one; other errors as given.
+    """Returns a Hydra error as a UserError, which for an unknown setting or choice names the
+    nearest one; returns other errors unchanged.
     """
     text = in_line(error, None)
     if "hydra/launcher" in text or "hydra/sweeper" in text:

@@ -1,7 +1,7 @@
 """Starts, stops and waits for the processes in which the jobs of a sweep or a search train.
 
 They are forks of a process that has imported everything. That process must neither have computed
-with torch, because a fork has no threads but the one that calls, nor have used CUDA.
+with torch, because a fork has only the calling thread, nor have used CUDA.
 """
 
 import os
@@ -37,7 +37,7 @@ def start_fork(
 def run_in_fork(
     work: Callable[[], object], environment: Mapping[str, str], folder: Path | None, parent: int
 ) -> None:
-    """Does in a fork what `start_fork` says. parent: the process that called it."""
+    """Runs `work` in the fork, see `start_fork`. parent: the process that called it."""
     end_with_parent(parent)
     for number in (signal.SIGTERM, signal.SIGINT):  # the run replaces these handlers
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -53,7 +53,7 @@ def run_in_fork(
 
 def forget_shared_state() -> None:
     """Replaces what all forks would share. Python's own random numbers are new in each; torch's
-    follow from the settings of a run.
+    follow from a run's settings.
     """
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
@@ -75,7 +75,7 @@ def stop(processes: Sequence[BaseProcess]) -> None:
 
 
 def wait_for(process: BaseProcess) -> BaseProcess:
-    """Waits until a process has ended, and returns it. Stops it because of an exception here."""
+    """Waits until a process has ended, and returns it. An exception here stops it."""
     try:
         process.join()
     except BaseException:

@@ -1,4 +1,4 @@
-"""`--help`: the settings with the comments that the files in conf/ have beside them."""
+"""`--help`: the settings with their comments from the files in conf/."""
 
 import io
 import re
@@ -23,7 +23,7 @@ def print_help(run_hydra: Callable[[], object], config_name: str) -> None:
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         run_hydra()
     text = commented(printed.getvalue(), config_name, HydraConfig.get().runtime.choices)
-    # flushed, so that a reader who has ended is noticed here and not at the exit of Python
+    # flushed, so that a closed pipe is noticed here and not when Python exits
     print(text, flush=True)
 
 
@@ -52,7 +52,7 @@ def commented(text: str, config_name: str, choices: Mapping[str, str]) -> str:
 
 
 def with_bases(file: Path) -> Iterator[Path]:
-    """Yields the file, if it exists, and those of its group that its defaults list names."""
+    """Yields the file, if it exists, and the files of its group that its defaults list names."""
     if file.exists():
         yield file
         for base in OmegaConf.select(OmegaConf.load(file), "defaults") or ():

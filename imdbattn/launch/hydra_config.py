@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from imdbattn.settings.schema import GroupType
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
-# Hydra's options of one word
+# Hydra's options that are one word
 HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multirun", "info")
 
 # Paths among the settings of imdbattn.train
@@ -86,8 +86,8 @@ def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     """Returns the overrides of imdbattn.train with the task that their data or model belong to,
     unless they choose one; those of other commands unchanged.
 
-    A file of conf/ says so in a line of its header, `# @task seq2seq`. Within Hydra only the task
-    can choose data and model, because it is composed first.
+    A file in conf/ declares its task in a line of its header, `# @task seq2seq`. Within Hydra only
+    the task can choose data and model, because it is composed first.
     """
     choices = dict(override.partition("=")[::2] for override in overrides)
     if config_name != "train" or "task" in choices:
@@ -102,7 +102,7 @@ def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
 
 def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """Returns the value of `name=value`, which Hydra does not see because it may contain even
-    ${...}, and the other arguments. A value in quotes is what stands between them, as for Hydra.
+    ${...}, and the other arguments. Quotes around the value are removed, as Hydra does.
     """
     others = [argument for argument in arguments if not argument.startswith(f"{name}=")]
     given = [argument for argument in arguments if argument not in others]
@@ -132,7 +132,7 @@ def composed_settings(cfg: DictConfig) -> NestedDict:
 
 
 def typed_settings(cfg: DictConfig, kind: "type[GroupType]") -> "GroupType":
-    """Returns a command's config as an object of the class of its settings. Raises UserError."""
+    """Returns a command's config as an object of its settings class. Raises UserError."""
     from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
 
     return validate_as(kind, composed_settings(cfg))

@@ -1,8 +1,8 @@
 """A job of a sweep: an ordinary run, which `job_process` trains in a process of its own.
 
 Its folder is <sweep folder>/<model>-s<seed>[-fold<k>]-<digest of its settings>, so that a repeated
-sweep finds the results of the same job. metrics.json in it says that the job is finished.
-sweep.jsonl in the sweep folder has a line for each job that has ended, with the reason if it has
+sweep finds the results of the same job. metrics.json in it shows that the job is finished.
+sweep.jsonl in the sweep folder contains a line for each job that has ended, with the reason if it
 failed: launchers may run jobs in processes, or on machines, that the sweep does not know.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Job(NamedTuple):
     """A job of a sweep, or a trial of a search.
 
-    cfg: its config, with `hydra`. settings: the same, validated.
+    cfg: its config, with `hydra`. settings: its validated settings.
     """
 
     folder: Path
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 def job_of(cfg: DictConfig, folder: Path) -> Job:
-    """Returns the job with this config, which has `hydra`. Raises UserError for wrong settings."""
+    """Returns the job with this config (with `hydra`). Raises UserError for wrong settings."""
     return Job(folder, cfg, training_settings(composed_settings(cfg)))
 
 
@@ -79,7 +79,7 @@ def write_end(folder: Path, status: str, reason: str = "") -> None:
 def log_end(job: Job, status: str, reason: str = "", about: str = "") -> float | None:
     """Writes the end of a job, logs its results, and returns its validation accuracy or None.
 
-    about: more for the log.
+    about: text to add to the log.
     """
     write_end(job.folder, status, reason)
     if reason:

@@ -29,7 +29,7 @@ from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of
 
-POLL = 0.1  # seconds between two looks at the processes
+POLL = 0.1  # seconds between two checks of the processes
 
 
 def run_job(cfg: DictConfig) -> float | None:
@@ -69,8 +69,8 @@ def start_job(
 
     Args:
         job: the job.
-        threads: their number, if the settings have none.
-        gpu: the only one that it sees, by its name in CUDA_VISIBLE_DEVICES.
+        threads: number of threads, if the settings have none.
+        gpu: the only GPU that it sees, by its name in CUDA_VISIBLE_DEVICES.
         as_command: whether the process is `python -m imdbattn.train`, not a fork of this one. Jobs
             that need several processes, and all jobs outside of Linux, are commands in any case.
     """
@@ -129,8 +129,8 @@ def train_in_fork(cfg: DictConfig, folder: Path) -> None:
 
 
 def import_for_training(settings: TrainingSettings) -> None:
-    """Imports what runs with these settings import, and what a sweep needs at its end: a fork
-    imports nothing again.
+    """Imports what runs with these settings import, and what a sweep needs at its end, so that a
+    fork imports nothing again.
 
     Custom classes are left to the runs.
     """
@@ -162,8 +162,8 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
 
 
 def failure(process: BaseProcess, folder: Path) -> str:
-    """Returns why a run failed whose process has ended: the last line in its stderr.log. An empty
-    string if it did not fail; the file is removed.
+    """Returns why the run in an ended process failed: the last line in its stderr.log. If it did
+    not fail, removes the file and returns an empty string.
     """
     status, errors = process.exitcode or 0, folder / ERRORS
     if status < 0:
@@ -191,7 +191,7 @@ class RunningJob(NamedTuple):
 class JobPool:
     """The jobs of a sweep or a search that are training; an exception in its context stops them.
 
-    gpus: among which the jobs are dealt out. limit: how many train at once.
+    gpus: the GPUs that the jobs are spread over. limit: how many jobs train at once.
     """
 
     def __init__(self, gpus: Sequence[str] = (), limit: int = 0):

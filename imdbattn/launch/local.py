@@ -36,8 +36,8 @@ class ProgressLine(tqdm):
 class LocalJobs:
     """The jobs of a sweep; each is a fork of this process, see `job_process.start_job`.
 
-    config: of the sweep. n_jobs: how many run side by side; None: what the machine takes of jobs
-    like the first one.
+    config: the sweep's config. n_jobs: how many jobs run side by side; None for as many as the
+    machine can run of jobs like the first one.
     """
 
     def __init__(self, config: DictConfig, loader: ConfigLoader, n_jobs: int | None):
@@ -49,7 +49,7 @@ class LocalJobs:
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
-        accuracies, None for a failed job. first: the number of the first one.
+        accuracies, None for a failed job. first: the first job's number.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         self.line = ProgressLine(len(batch))

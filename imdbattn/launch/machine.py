@@ -1,4 +1,4 @@
-"""Finds CPU cores, GPUs, and how many jobs they take. Does not import torch."""
+"""Finds CPU cores, GPUs, and how many jobs they can run. Does not import torch."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def gpu_memories() -> list[int]:
 
 
 def gpus_for(settings: TrainingSettings) -> list[str]:
-    """Returns the GPUs among which jobs with these settings are dealt out, by their names in
+    """Returns the GPUs that jobs with these settings are spread over, by their names in
     CUDA_VISIBLE_DEVICES: none if they train on the CPU or on several devices.
     """
     if settings.trainer.accelerator == "cpu" or not one_process(settings.trainer):
@@ -43,7 +43,7 @@ def jobs_side_by_side(settings: TrainingSettings, names: Sequence[str]) -> int:
     JOBS_PER_GPU on each, as far as cores and memory suffice, or one on each if the layers are wide;
     one if a job uses several devices.
 
-    names: of the GPUs for them.
+    names: the names of their GPUs.
     """
     if not one_process(settings.trainer):
         return 1

@@ -35,9 +35,9 @@ Kept = Iterator[dict[str, str | None]]  # the columns to keep of each row of the
 
 
 def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
-    """Returns the texts, of text=, file= or standard input, and what keep= keeps of their table.
+    """Returns the texts from text=, file= or standard input, and the columns that keep= names.
 
-    Raises UserError for input that cannot be read, and for a table that would replace it.
+    Raises UserError for input that cannot be read, and for an output that would replace it.
     """
     out = options.out and expanded(options.out)
     if out and out.suffix.lower() not in WRITTEN:
@@ -91,8 +91,8 @@ def with_kept_columns(
 ) -> Iterator[dict[str, list[object]]]:
     """Yields the chunks of results with the columns of the table that was read.
 
-    A column that has the name of one of the results is called `input_<name>`, with more prefixes
-    if the table has such a column, too.
+    A column with the same name as a result is called `input_<name>`, with more prefixes if the
+    table also has such a column.
     """
     for columns in chunks:
         rows = list(islice(kept, len(columns["row"])))

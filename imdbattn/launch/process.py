@@ -1,4 +1,4 @@
-"""What a command does to its own process before torch is loaded, and at its end."""
+"""Prepares a command's process before torch is loaded, and ends a process with its parent."""
 
 import ctypes
 import os

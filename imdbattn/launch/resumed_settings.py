@@ -23,7 +23,7 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
     """Returns the settings of the run in `folder`, updated by those of the command line that cannot
     change a result.
 
-    overrides: those on the command line. Settings that can change a result may be repeated with the
+    overrides: from the command line. Settings that can change a result may be repeated with the
     same value. Raises UserError if one differs, or if there is no readable run.
     """
     if not (folder / "config.yaml").exists():

@@ -53,7 +53,7 @@ def resumed_folder(settings: NestedDict) -> Path | None:
 
 
 def check_torchrun(overrides: Sequence[str]) -> None:
-    """Raises UserError in a process of torchrun, unless its overrides name a folder for all."""
+    """Raises UserError in a process of torchrun, unless its overrides name one folder for all."""
     has_folder = any(override.startswith("hydra.run.dir=") for override in overrides)
     if "TORCHELASTIC_RUN_ID" in os.environ and not has_folder:
         raise UserError(
@@ -73,7 +73,7 @@ def checked_settings(
 ) -> TrainingSettings:
     """Returns the checked settings of a new run, or of the run in `folder`, which is resumed.
 
-    overrides: those on the command line. Raises UserError.
+    overrides: from the command line. Raises UserError.
     """
     if folder is not None:
         from imdbattn.launch.resumed_settings import resumed_settings
@@ -126,8 +126,8 @@ def summary(metrics: NestedDict, folder: Path) -> list[str]:
 
 
 def scores_beside_accuracy(metrics: NestedDict, split: str) -> str:
-    """Returns BLEU of translations; of a classifier the share of the largest class, which is the
-    accuracy of a model that always answers it, and macro F1 where classes are uneven.
+    """Returns the BLEU of translations; for a classifier, the share of the largest class, which is
+    the accuracy of a model that always predicts it, and macro F1 if classes are uneven.
     """
     text = f", BLEU {metrics[f'{split}_bleu']:.1f}" if f"{split}_bleu" in metrics else ""
     if (share := metrics.get(f"{split}_largest_class")) is not None:

@@ -1,7 +1,7 @@
 """Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
 
 `command.SweepCallback` calls `begin` and `finish`, which end the process with sys.exit, because
-Hydra converts an exception of a callback to a warning. A failed job does not stop the others.
+Hydra turns a callback's exception into a warning. A failed job does not stop the others.
 """
 
 import atexit
@@ -55,7 +55,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     """Prepares the sweep folder and returns its lock, which is acquired.
 
     Raises UserError if there is no sweep to resume, if the folder contains something else, or if
-    jobs of other settings could have the same folder.
+    jobs with different settings could have the same folder.
     """
     sweep = Path(str(config.hydra.sweep.dir))
     # multirun.yaml will contain them
@@ -136,7 +136,7 @@ def conclude(config: DictConfig, complete: bool) -> int:
 
 
 def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
-    """Writes <sweep>/comparison, prints it, and gives it to the loggers. A failure is logged only:
+    """Writes <sweep>/comparison, prints it, and passes it to the loggers. A failure is only logged:
     the runs' results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison
