@@ -63,7 +63,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         extra_columns: Columns | None = None,
     ) -> Tensor:
-        """softmax(score(q, k)), (..., Q, K); the arguments are those of `forward`."""
+        """softmax(score(q, k)), (..., Q, K); the arguments are the same as for `forward`."""
         scores = self.score(query, key)
         if extra_columns is not None:
             scores = scores + extra_columns[0] @ extra_columns[1].transpose(-2, -1)

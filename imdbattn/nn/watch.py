@@ -72,7 +72,7 @@ def has_attention_weights(module: nn.Module) -> bool:
 
 
 def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
-    """Returns the parts of a net that have attention: layer1, layer2 and so on, and pooling.
+    """Returns the parts of a net with attention, by name: layer1, layer2 and so on, and pooling.
 
     A pooling with `shows_attention = False` is omitted: nothing in its weights is learned.
     """
