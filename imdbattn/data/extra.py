@@ -31,7 +31,7 @@ def with_extra(
     corpus: ReviewCorpus, settings: ReviewDataSettings, labeled: bool = True
 ) -> ReviewCorpus:
     """Returns the corpus with `targets_NC`, and with the texts of data.extra in training except
-    those that are in validation or test.
+    texts that are in validation or test.
 
     labeled: whether the texts have labels or probabilities; otherwise their targets are 0, and
     data.extra may also be a folder with a text in each .txt file, or a file with one text per line.

@@ -26,7 +26,7 @@ def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
 
 
 def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[str, Table]:
-    """Returns the table of each split; `train` alone is the split "", from which the others are
+    """Returns the table of each split; `train` alone is the split "", from which other splits are
     cut. Other tables are named in the log.
 
     Raises UserError if two tables belong to the same split, or no table belongs to one.

@@ -111,7 +111,7 @@ def divided(
 
 
 def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
-    """Returns a split without the items whose text is in one of the others."""
+    """Returns a split without the items whose text is in one of `others`."""
     texts = {text for other in others for text in other.texts}
     return split.select([at for at, text in enumerate(split.texts) if text not in texts])
 

@@ -30,7 +30,7 @@ from imdbattn.io.files import acquire, sha256_of
 
 Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
-NAMES = (".txt", ".vec", ".bin")  # ends of the name of the file in an archive
+NAMES = (".txt", ".vec", ".bin")  # suffixes of the file in an archive
 MARK = b"\xef\xbb\xbf"  # a byte order mark
 COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # W and D, as word2vec writes them
 

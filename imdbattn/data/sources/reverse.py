@@ -67,7 +67,7 @@ def generate(
                 f" lengths {shortest} to {longest} are available; use fewer, or longer ones"
             )
         strings: list[str] = []
-        # Lengths have equal numbers of strings; a length with fewer strings has all of them.
+        # Lengths have equal numbers of strings; a length with fewer adds all of them.
         for done, length in enumerate(sorted(room, key=lambda length: (room[length], length))):
             share = min(room[length], left // (len(room) - done))
             left -= share

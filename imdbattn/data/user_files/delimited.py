@@ -17,7 +17,7 @@ VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in
     ESCAPED: re.compile(r'"([^"\\]|\\.)*"'),
     LITERAL: re.compile(r'(?!".*"$|.*\\").*'),
 }
-# It stands for \" within a row; text that is decoded from UTF-8 does not contain it.
+# A placeholder for \" within a row; text that is decoded from UTF-8 does not contain it.
 ESCAPED_QUOTE = "\udc22"
 
 

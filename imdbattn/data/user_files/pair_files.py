@@ -33,7 +33,7 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     """Returns the files of each split in a folder, such as train.en and train.fr or train.en.gz.
 
     A single pair of files with any name is the split "". Raises UserError unless each file has one
-    counterpart, and for files whose name begins with that of a split.
+    counterpart, and for a file whose name only begins with a split's name.
     """
     found = defaultdict[str, list[Path]](list)  # keys: names without .gz, .bz2, .xz
     for file in visible_in(folder):
