@@ -25,8 +25,8 @@ def macro_f1_of(labels_N: np.ndarray, probabilities_NC: np.ndarray) -> float:
 def metric_of(name: str, setting: str) -> Metric:
     """Returns the metric that a setting names: macro_f1, or the dotted path of a function.
 
-    Raises UserError for a function that cannot be imported, whose name is that of another value in
-    metrics.json, or that does not return a number.
+    Raises UserError for a function that cannot be imported, whose name another value in
+    metrics.json has, or that does not return a number.
     """
     if name == "macro_f1":
         return macro_f1_of

@@ -25,7 +25,7 @@ def f1(confusion_CC: np.ndarray) -> np.ndarray:
 
 
 def macro_f1(confusion_CC: np.ndarray) -> float:
-    """Returns the mean of the classes' F1, without those that are nan."""
+    """Returns the mean of the classes' F1, without nan values."""
     return float(np.nanmean(f1(confusion_CC)))
 
 

@@ -107,7 +107,7 @@ class Muon(LazyAdamW):
     of a layer's input is learned faster than another. As in Jordan et al. 2024, it is scaled by
     sqrt(rows / columns) where a matrix has more rows than columns: a step changes the output of a
     layer by the same amount whatever its width, and at equal widths the factor is 1. The updates
-    equal those of torch.optim.Muon (torch 2.9 and newer) but for its rounding to bfloat16.
+    equal those of torch.optim.Muon (torch 2.9 and newer) except for its rounding to bfloat16.
 
     lr: learning rate of all other parameters. matrix_lr: learning rate of matrices. momentum:
     share of the average of earlier gradients that a step keeps. weight_decay: decoupled.

@@ -34,7 +34,7 @@ class Predictor(ABC):
     @classmethod
     @abstractmethod
     def load(cls, settings: Any, trained: SavedNet) -> Self:
-        """Returns the model of a checkpoint."""
+        """Returns the model in a checkpoint."""
 
     @classmethod
     def mean_of(cls, members: Mapping[str, Any]) -> "Predictor":

@@ -82,8 +82,8 @@ def training_settings(settings: Mapping[str, Any]) -> TrainingSettings:
 
 
 def settings_of(run: Run) -> TrainingSettings:
-    """Returns the checked settings of a run. Raises UserError for a wrong or missing value, and for
-    a class that is not trusted.
+    """Returns a run's checked settings. Raises UserError for a wrong or missing value, and for a
+    class that is not trusted.
     """
     recorded = run.settings
     with wrapping_errors(run.settings_file):

@@ -37,7 +37,7 @@ UNUSED = (f"{HEAD}.", "pooling.")  # a classifier does not use these weights of 
 
 
 def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
-    """Returns the model of a checkpoint, for new texts. settings: its run's settings."""
+    """Returns the model in a checkpoint, for new texts. settings: its run's settings."""
     kind = task_of(settings).class_of("predictor", Predictor)
     return kind.load(settings, SavedNet.of(read_checkpoint(checkpoint)))
 

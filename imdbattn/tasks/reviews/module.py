@@ -209,7 +209,7 @@ class ReviewClassifier(Learner):
         map_location: str | torch.device | None = None,
         trust: Trust = None,
     ) -> Self:
-        """Returns the classifier of a checkpoint in evaluation mode, with its vectors.
+        """Returns the classifier in a checkpoint, in evaluation mode and with its vectors.
 
         trust: packages whose classes the run's settings may name. Raises UserError for anything
         but tensors and plain values, and for a class that is not trusted.

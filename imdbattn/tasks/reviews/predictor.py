@@ -63,7 +63,7 @@ class ReviewPredictor(Predictor):
 
     @classmethod
     def load(cls, settings: Any, trained: SavedNet, vectors: WordVectors | None = None) -> Self:
-        """Returns the model of a checkpoint. vectors: the model's, if already loaded."""
+        """Returns the model in a checkpoint. vectors: the model's, if already loaded."""
         weights, metadata = trained
         vectors = vectors or load_vectors(settings.data.vectors, settings.data.cache_dir)
         check_same("the checkpoint", metadata, {"vectors": vectors.fingerprint})
