@@ -74,13 +74,13 @@ def evaluate(
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
-    """Raises UserError if metrics.json has another fingerprint of the split."""
+    """Raises UserError if metrics.json has another fingerprint for the split."""
     file = folder / "metrics.json"
     metrics = read_json(file, "delete it to score without it") if file.exists() else {}
     key = FINGERPRINT.get(split, "train_fingerprint")
     recorded, current = metrics.get(key), corpus.fingerprints[split]
     if recorded not in (None, current):
         raise UserError(
-            f"{split} of {corpus.test_set} has fingerprint {current}, but that of the run"
+            f"{split} of {corpus.test_set} has fingerprint {current}, but the run's"
             f" was {recorded}: its data have changed; data.path=... scores other reviews"
         )

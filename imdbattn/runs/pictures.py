@@ -1,4 +1,4 @@
-"""Draws the pictures of a run: learning curves, positions, and the attention to one text."""
+"""Draws a run's pictures: learning curves, positions, and the attention to one text."""
 
 from pathlib import Path
 
