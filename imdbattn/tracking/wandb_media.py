@@ -66,7 +66,7 @@ def table_of_predictions(
 
 
 def pictures_and_page(name: str, images: Path, page: Path) -> dict[str, object]:
-    """Returns the PNG files of a folder, and a page, which contains no scripts, as `name`/..."""
+    """Returns the PNG files in a folder, and a page, which contains no scripts, as `name`/..."""
     media: dict[str, object] = {}
     for file in sorted(images.glob("*.png")):
         media[f"{name}/{file.stem}"] = wandb.Image(str(file))
