@@ -144,7 +144,7 @@ def begin_folder(
     environment: Mapping[str, object],
     keep_training: bool,
 ) -> None:
-    """Removes the files of an unfinished run, except those of the training that is resumed, and
+    """Removes the files of an unfinished run, except the files of training that is resumed, and
     writes the settings and the environment.
 
     A finished run, which is only scored on test, keeps its files until they are written again.
