@@ -106,7 +106,7 @@ def make(node: object, key: str, base: type) -> Any:
     functools.partial if it has `_partial_: true`. The class must be a subclass of `base`.
 
     node: settings of the user, or of a run folder that `refuse_untrusted` has accepted. key: their
-    dotted name, with which the one line of a UserError begins.
+    dotted name, with which the message of a UserError begins.
     """
     if isinstance(node, Group):
         node = node.given()
