@@ -24,8 +24,8 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
     """Prints an error in one line and exits with status 2. Only a UserError has a message meant for
     the user; the first process of a machine prints it for all.
 
-    The traceback of any other exception goes into error.log of the folder if it has an unfinished
-    run, else into a temporary file. A folder that contains nothing but a log is removed.
+    The traceback of any other exception is written into error.log in the folder if it has an
+    unfinished run, else into a temporary file. A folder that contains nothing but a log is removed.
     """
     if isinstance(error, BrokenPipeError):  # `| head -1`, for example, ends the pipe
         # Python flushes stdout once more at exit
@@ -51,8 +51,8 @@ def fail(error: Exception, command: str, folder: Path | None = None) -> NoReturn
 
 
 def remove_empty(folder: Path, *logs: str) -> None:
-    """Removes a folder that contains at most the files `logs`, and those of its parents that are
-    empty and below the working directory.
+    """Removes a folder that contains at most the files `logs`, and its parents that are empty and
+    below the working directory.
     """
     if folder.is_dir() and {file.name for file in folder.iterdir()} <= {*logs}:
         for log in logs:

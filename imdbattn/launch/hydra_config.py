@@ -47,9 +47,9 @@ QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 def hydra_arguments(
     config_name: str, arguments: Sequence[str], in_sweep: bool = False
 ) -> list[str]:
-    """Returns the arguments of a command as Hydra parses them: with text in quotes, and the task
-    that data or model belong to. Raises UserError for a setting with dashes, such as --model=mean,
-    for which argparse prints eight lines, and for what looks like a credential.
+    """Returns a command's arguments as Hydra parses them: with text in quotes, and the task that
+    data or model belong to. Raises UserError for a setting with dashes, such as --model=mean, for
+    which argparse prints eight lines, and for what looks like a credential.
     """
     typed = {}
     for argument in arguments:
@@ -84,7 +84,7 @@ def in_quotes(value: str) -> str:
 
 def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     """Returns the overrides of imdbattn.train with the task that their data or model belong to,
-    unless they choose one; those of other commands unchanged.
+    unless they choose one; returns other commands' overrides unchanged.
 
     A file in conf/ declares its task in a line of its header, `# @task seq2seq`. Within Hydra only
     the task can choose data and model, because it is composed first.

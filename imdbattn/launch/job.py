@@ -77,7 +77,7 @@ def write_end(folder: Path, status: str, reason: str = "") -> None:
 
 
 def log_end(job: Job, status: str, reason: str = "", about: str = "") -> float | None:
-    """Writes the end of a job, logs its results, and returns its validation accuracy or None.
+    """Records the end of a job, logs its results, and returns its validation accuracy or None.
 
     about: text to add to the log.
     """

@@ -98,7 +98,7 @@ class LocalJobs:
         self.jobs.start(number, job)
 
     def choose_limit(self, settings: TrainingSettings) -> None:
-        """Decides from the settings of a job how many run side by side, and on which GPUs."""
+        """Decides from a job's settings how many jobs run side by side, and on which GPUs."""
         gpus = gpus_for(settings)
         limit = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)
         self.jobs.gpus, self.jobs.limit = gpus, limit

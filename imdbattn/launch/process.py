@@ -34,7 +34,7 @@ def end_with_parent(parent: int) -> None:
     longer its parent.
 
     The signal is SIGTERM, on which a job saves its state; SIGKILL for a DDP rank other than 0,
-    which would wait for the others.
+    which would wait for other ranks.
     """
     if sys.platform == "linux":
         rank = os.environ.get("LOCAL_RANK", "0")

@@ -20,8 +20,8 @@ from imdbattn.tasks.task import settings_of, training_settings
 
 
 def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Path) -> NestedDict:
-    """Returns the settings of the run in `folder`, updated by those of the command line that cannot
-    change a result.
+    """Returns the settings of the run in `folder`, updated by settings of the command line that
+    cannot change a result.
 
     overrides: from the command line. Settings that can change a result may be repeated with the
     same value. Raises UserError if one differs, or if there is no readable run.
@@ -57,6 +57,6 @@ def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], fo
         if within(key, *keys) and values.get(key) != saved_values.get(key):
             raise UserError(
                 f"resume={os.path.relpath(folder)} uses that run's own settings:"
-                f" {key}={saved_values.get(key)}, not {values.get(key)}. Give resume= alone, or"
+                f" {key}={saved_values.get(key)}, not {values.get(key)}. Use resume= alone, or"
                 " start a new run"
             )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATUSES = ("done", "kept", "stopped", "failed")  # the statuses of a job
+STATUSES = ("done", "kept", "stopped", "failed")  # a job's statuses
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
@@ -82,7 +82,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire(sweep / ".lock", busy).lock
     check_data(config)
-    tracker_of(config)  # raises for wrong settings of a logger
+    tracker_of(config)  # raises for wrong logger settings
     (sweep / SWEEP_LOG).write_text("")
     # Among Hydra's sweepers, only the basic one writes it.
     OmegaConf.save(config, sweep / "multirun.yaml")
@@ -101,7 +101,7 @@ def check_data(config: DictConfig) -> None:
 
 
 def tracker_of(config: DictConfig) -> "Tracker":
-    """Returns the loggers of a sweep. Raises UserError for wrong settings of a logger."""
+    """Returns the loggers of a sweep. Raises UserError for wrong logger settings."""
     from imdbattn.settings.schema import LoggerSettings, validate_as
     from imdbattn.tracking.loggers import Tracker
 
