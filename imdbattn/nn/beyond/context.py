@@ -73,7 +73,7 @@ class Phrases(nn.Module):
     in row 0. longest: number of words in the longest phrase.
     """
 
-    keys_P: Tensor  # the codes, by their name in checkpoints
+    keys_P: Tensor  # the codes; checkpoints use this name
     log_counts_PC: Tensor
 
     def __init__(self, codes_P: Tensor, log_counts_PC: Tensor, id_count: int, longest: int):
