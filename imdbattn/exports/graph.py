@@ -113,9 +113,11 @@ def read_onnx(path: Path) -> Callable[..., Tensor]:
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run(tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        inputs = {"tokens_BT": tokens_BT.numpy(), "lengths_B": lengths_B.numpy()}
-        (logits_BC,) = session.run(None, inputs)
+    names = [entry.name for entry in session.get_inputs()]
+
+    def run(*inputs: Tensor) -> Tensor:
+        arrays = [tensor.numpy() for tensor in inputs]
+        (logits_BC,) = session.run(None, dict(zip(names, arrays, strict=True)))
         return torch.from_numpy(logits_BC)
 
     return run
