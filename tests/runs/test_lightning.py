@@ -127,10 +127,17 @@ def test_callbacks_are_a_list_or_a_mapping(trained_with, words):
     assert {"callback"} == sys.modules["lit"].CALLED
 
 
-@pytest.mark.skipif(not hasattr(callbacks, "EMAWeightAveraging"), reason="lightning >= 2.6")
-def test_the_weights_that_a_callback_averages_are_scored_as_they_were_validated(own, trained_with):
-    kind = "lightning.pytorch.callbacks.EMAWeightAveraging"
-    metrics = trained_with(f"+trainer.callbacks=[{{_target_: {kind}, decay: 0.9}}]")
+@pytest.mark.parametrize(
+    "words", ["EMAWeightAveraging, decay: 0.9", "ModelPruning, pruning_fn: l1_unstructured"]
+)
+def test_the_weights_that_a_callback_changes_are_scored_as_they_were_validated(
+    own, trained_with, words
+):
+    if not hasattr(callbacks, words.partition(",")[0]):
+        pytest.skip("lightning >= 2.6")
+    metrics = trained_with(
+        f"+trainer.callbacks=[{{_target_: lightning.pytorch.callbacks.{words}}}]"
+    )
     (validated,) = [float(row["val/loss"]) for row in curves(own) if row["val/loss"]]
     assert metrics["val_loss"] == pytest.approx(validated, rel=1e-5)
 
