@@ -114,8 +114,6 @@ class RunState(L.Callback):
         self.file, self.curve_file = folder / LAST, folder / "metrics.csv"
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes exchanged requests
-        # For each process, its random state and the sums of this epoch's steps
-        self.rank_states: list[dict[str, Any]] = []
         self.loaded: dict[str, Any] = {}  # our part of the checkpoint from which the run continues
 
     def begin(self, trainer: L.Trainer) -> None:
@@ -212,14 +210,6 @@ class RunState(L.Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         self.losses.check(trainer, module)
-        state = {
-            "random": torch.get_rng_state(),
-            "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],
-            "norms": [norm.cpu() for norm in module.gradient_norms],
-        }
-        if module.device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(module.device)
-        self.rank_states = from_all(trainer, state)
         counts = [started.current, started.total] if started else []
         for count in counts:
             count.ready -= 1
@@ -240,10 +230,17 @@ class RunState(L.Callback):
         }
 
     def on_save_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
+        state = {
+            "random": torch.get_rng_state(),
+            "sums": [sums_3.cpu() for sums_3 in module.epoch_sums],
+            "norms": [norm.cpu() for norm in module.gradient_norms],
+        }
+        if module.device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(module.device)
         for logger in trainer.loggers[:1]:  # CSVLogger; there is none before `begin`
             logger.save()
         checkpoint[STATE_KEY] = {
-            "ranks": self.rank_states,
+            "ranks": from_all(trainer, state),
             "trained_with": self.trained_with(trainer, module),
             "stopped": trainer.should_stop,
             "curve": self.curve_file.read_text() if self.curve_file.exists() else "",

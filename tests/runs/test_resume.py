@@ -61,6 +61,7 @@ def whole(small, settings, tmp_path_factory):
     return run
 
 
+SAVES = "lightning.pytorch.callbacks.ModelCheckpoint, save_last: true, every_n_train_steps: 5"
 EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
 CASES = {
     "first step": (0, ()),
@@ -73,6 +74,10 @@ CASES = {
     "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
     "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
     "a limit of steps": (28, ("trainer.max_steps=40",)),
+    "a ModelCheckpoint that writes last.ckpt": (
+        33,
+        (f"+trainer.callbacks=[{{_target_: {SAVES}}}]",),
+    ),
     "a linear schedule": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
 }
 
@@ -81,6 +86,7 @@ QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
     ("in the middle", signal.SIGTERM),
     ("in the middle", None),
     ("first step of an epoch", signal.SIGTERM),
+    ("a ModelCheckpoint that writes last.ckpt", None),
     ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
 ]
 OTHERS = [
