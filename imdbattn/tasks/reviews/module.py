@@ -245,7 +245,7 @@ class ReviewClassifier(Learner):
         if self.weights_C is not None:
             # torch's `weight` would also weight the smoothed share of each class.
             losses_B = losses_B * self.weights_C[batch.labels_B]
-        # train/loss excludes the penalty, so that it can be compared with val/loss.
+        # train/loss excludes the penalty on attention.
         self.add_to_epoch(losses_B, logits_BC.argmax(-1) == batch.labels_B, len(losses_B))
         # DDP averages gradients over processes; this factor gives all reviews equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
