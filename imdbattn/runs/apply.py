@@ -1,7 +1,6 @@
 """Opens a finished run, and applies its model to new texts. Does not import Lightning."""
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -91,11 +90,11 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
     """Returns the mean of the classifiers in `options.run`, and of the finished runs in folders of
     runs among them; each run counts once.
     """
-    runs: dict[str, str] = {}
+    runs: dict[Path, str] = {}
     for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         for run in [str(run) for run in folders if finished(run)] or [path]:
-            runs.setdefault(os.path.realpath(expanded(run)), run)
+            runs.setdefault(expanded(run).resolve(), run)
     members: dict[str, Predictor] = {}
     for run in runs.values():
         members[run], _ = load_predictor(options.model_copy(update={"run": run}))

@@ -129,9 +129,13 @@ class BestWeights(ModelCheckpoint):
 
     def load_state_dict(self, state_dict: dict) -> None:
         file = f"{self.dirpath}/{self.filename}.ckpt" if state_dict["best_model_path"] else ""
-        files = {"best_model_path": file, "kth_best_model_path": file, "last_model_path": ""}
-        best = {file: state_dict["best_model_score"]} if file else {}
-        own = {"dirpath": self.dirpath, "best_k_models": best, **files}
+        own = {
+            "dirpath": self.dirpath,
+            "best_model_path": file,
+            "best_k_models": {file: state_dict["best_model_score"]} if file else {},
+            "kth_best_model_path": file,
+            "last_model_path": "",
+        }
         super().load_state_dict(state_dict | own)
 
 
