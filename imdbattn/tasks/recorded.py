@@ -273,12 +273,17 @@ class StepRecorder:
 
     def constants(self) -> tuple[object, ...]:
         """Returns values that recordings freeze, although a callback could change them."""
+        trainer = self.trainer
+        clipping = (trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
+        # A loss of the user may read the epoch.
+        packaged = type(self.module).__module__.startswith("imdbattn.")
         groups = []
         for group in self.optimizer.param_groups:
             varying = ("params", "lr", "initial_lr")
             groups.append(repr([(key, group[key]) for key in group if key not in varying]))
         weights = [(weight.data_ptr(), weight.requires_grad) for weight in self.parameters()]
-        return (*groups, *weights, *[part.training for part in self.module.net.modules()])
+        modes = [part.training for part in self.module.net.modules()]
+        return (*clipping, packaged or trainer.current_epoch, *groups, *weights, *modes)
 
     def parameters(self) -> Iterator[Tensor]:
         for group in self.optimizer.param_groups:

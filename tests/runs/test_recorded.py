@@ -19,6 +19,7 @@ from imdbattn.tasks.data_module import GPU_CHUNK, GPU_LENGTHS
 from imdbattn.tasks.optim import Muon
 from imdbattn.tasks.recorded import StepRecorder
 from imdbattn.tasks.reviews.module import ReviewClassifier
+from imdbattn.tasks.reviews.task import ReviewTask
 from tests.marks import slow
 from tests.recording import Tapes, record_on_cpu
 from tests.resuming import curve, differences, saved
@@ -159,7 +160,7 @@ def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypat
 
 
 class Freezes(L.Callback):
-    """Freezes the positions after an epoch, and sees each step."""
+    """Clips more from step 10, freezes the layers after an epoch, and sees each step."""
 
     seen = 0
 
@@ -167,8 +168,10 @@ class Freezes(L.Callback):
         if trainer.current_epoch:
             module.net.layers.requires_grad_(False)
 
-    def on_train_batch_end(self, *arguments):
+    def on_train_batch_end(self, trainer, *arguments):
         Freezes.seen += 1
+        if trainer.global_step == 10:
+            trainer.gradient_clip_val = 1e-4
 
 
 def test_what_a_callback_changes_is_recorded_again(run, tapes):
@@ -178,6 +181,23 @@ def test_what_a_callback_changes_is_recorded_again(run, tapes):
     replayed = run("recorded", "record_steps=true", callback, "trust=tests")
     assert Freezes.seen == seen
     assert_equal_up_to_rounding(eager, replayed)
+
+
+class Annealed(ReviewClassifier):
+    """Has a loss that is different in each epoch."""
+
+    def training_loss(self, batch):
+        return super().training_loss(batch) * 0.1**self.current_epoch
+
+
+class AnnealedTask(ReviewTask):
+    module = Annealed
+
+
+def test_a_loss_that_reads_the_epoch_is_recorded_in_each_epoch(run, tapes):
+    task = ("task._target_=tests.runs.test_recorded.AnnealedTask", "trust=tests")
+    eager = run("lightning", "record_steps=false", *task)
+    assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *task))
 
 
 class Watches(L.Callback):
