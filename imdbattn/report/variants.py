@@ -163,10 +163,11 @@ def sources(run: FinishedRun) -> list[str]:
     """Returns the settings that name data, vectors or first weights, as overrides, with the last
     part of a path.
     """
+    names = (*DATA_AND_WEIGHTS, "data.extra")
     return [
         f"{setting}={last_part(str(value))}"
         for setting, value in flat(run.settings).items()
-        if value is not None and within(setting, *DATA_AND_WEIGHTS)
+        if value is not None and within(setting, *names)
     ]
 
 

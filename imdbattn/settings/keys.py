@@ -88,7 +88,8 @@ def variant_digest(settings: Mapping[str, object]) -> str:
 
     A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """
-    return hexdigest(without(settings, "trainer.max_epochs", *MAY_DIFFER_IN_VARIANT))
+    compared = ("trainer.max_epochs", "data.extra")
+    return hexdigest(without(settings, *compared, *MAY_DIFFER_IN_VARIANT))
 
 
 def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]:

@@ -275,6 +275,14 @@ def test_a_custom_tokenizer_and_a_quoted_path_are_shown_as_they_were_typed(tmp_p
     assert "data.tokenizer._target_ (ptb, not mypkg.words)" in " ".join(found["remarks"])
 
 
+def test_additional_texts_whose_path_was_typed_in_two_ways_make_one_variant(tmp_path):
+    for seed, path in ((1, "more.csv"), (2, "/tables/more.csv")):
+        facts = {"extra_fingerprint": "e1"}
+        write_run(tmp_path / f"extra{seed}", "base", seed, metrics=facts, data__extra=path)
+        write_run(tmp_path / f"plain{seed}", "base", seed)
+    assert sorted(labels_of(quick(tmp_path))) == ["base", "base extra=more.csv"]
+
+
 def test_variants_with_other_vectors_or_data_are_named_by_their_files(tmp_path):
     files = {"a": "/vectors/one.txt", "b": "/vectors/two.txt"}
     for name, file in files.items():

@@ -23,7 +23,7 @@ AVERAGED = ("seed", "data.fold")
 # Their values are places; a comparison reads the fingerprints of what was found there, and the
 # number of epochs. See test_compare.py.
 COMPARED = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
-COMPARED += ("trainer.max_epochs",)
+COMPARED += ("data.extra", "trainer.max_epochs")
 
 COMMANDS = {
     "a classifier with positions": ("model=residual_pe",),
