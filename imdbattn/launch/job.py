@@ -13,13 +13,17 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig
 
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
-from imdbattn.io.files import read_json
+from imdbattn.io.files import expanded, read_json
 from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.settings.keys import flat
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, training_settings
 
 log = logging.getLogger(__name__)
+
+FILES = ("data.extra", "data.vectors.path")  # settings that name files, besides those of the source
 
 
 class Job(NamedTuple):
@@ -55,10 +59,18 @@ def resumable(folder: Path, settings: TrainingSettings) -> bool:
 
 
 def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
-    """Returns whether the settings select the data of a run; data.extra is not compared."""
+    """Returns whether the settings select the data of a run, and whether the other files that it
+    reads are older than the run.
+    """
+    started = folder / "environment.json"
     source = task_of(settings).find_source(settings.data)
-    source_key = read_json(folder / "environment.json").get("source_key")
-    return source is None or source.key == str(source_key).split("-")[0]
+    source_key = str(read_json(started).get("source_key"))
+    if source is not None and source.key != source_key.split("-")[0]:
+        return False
+    files = [path for name, path in flat(settings.dump()).items() if name in FILES and path]
+    if settings.init:
+        files.append(Run(settings.init).checkpoint_file)
+    return all(expanded(file).stat().st_mtime <= started.stat().st_mtime for file in files)
 
 
 # --- the ends of jobs -----------------------------------------------------------------------------

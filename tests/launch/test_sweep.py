@@ -226,6 +226,22 @@ def test_results_and_checkpoints_on_other_data_are_not_used(trained, settings, s
     assert not resumable(folder, same)
 
 
+@pytest.mark.parametrize("setting", ["data.extra", "data.vectors.path", "init"])
+def test_results_are_not_used_after_a_file_that_they_depend_on_has_changed(
+    trained, settings, small, tmp_path, setting
+):
+    folder = trained("mean")[0]
+    other = tmp_path / "other" / "checkpoints" / "best.ckpt"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    path = tmp_path / "other" if setting == "init" else other
+    job = changed(settings(*small, "model=mean"), {setting: str(path)})
+    assert not has_current_results(folder, job)
+    before = (folder / "environment.json").stat().st_mtime - 1
+    os.utime(other, (before, before))
+    assert has_current_results(folder, job)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["submitit_local", "ray_cluster"])
 def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
