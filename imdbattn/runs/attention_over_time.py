@@ -48,7 +48,8 @@ class AttentionEntropy(L.Callback):
         if trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
-        measured = measure(module, self.batches)
+        with trainer.precision_plugin.val_step_context():
+            measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
         step = trainer.global_step - 1  # Lightning logs the scores with this number
         self.log_histograms(measured.query_shares, trainer.current_epoch, step)
