@@ -44,7 +44,7 @@ class Progress(L.Callback):
             self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
-        self.scores = module.scores.values
+        self.scores = module.scores.metrics
 
     def on_train_epoch_end(self, trainer, module) -> None:
         self.close_bar()

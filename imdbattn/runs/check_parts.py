@@ -32,7 +32,7 @@ class CheckParts(L.Callback):
         with ExitStack() as checks, precision, isolate_rng(), evaluation_mode(module.net):
             for part in parts_of(module.net):
                 checks.enter_context(part.checked())
-            module.evaluate_batch(batch)
+            module.outputs_of(batch)
 
 
 class NamedPart(NamedTuple):

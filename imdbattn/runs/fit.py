@@ -101,7 +101,7 @@ def fit_locked(
             module.load_state_dict(read_checkpoint(folder / BEST)["state_dict"])
         elif not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(folder / BEST, weights_only=True)
-        metrics = write_results(folder, trainer, module, data, facts)
+        metrics = score_and_write(folder, trainer, module, data, facts)
         tracker.publish(folder, metrics)
     return metrics
 
@@ -266,11 +266,11 @@ def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
 def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
     """Returns the scores of a split, and of the classes, by their names in metrics.json."""
     prefix = f"{name}_" if name else ""
-    values = {**scores.values, "count": scores.count, **scores.details()}
+    values = {**scores.metrics, "count": scores.count, **scores.details()}
     return {prefix + key: value for key, value in values.items()}
 
 
-def write_results(
+def score_and_write(
     folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
 ) -> NestedDict:
     """Scores the splits, and writes the results. Returns the content of metrics.json.

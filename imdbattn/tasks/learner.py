@@ -41,7 +41,7 @@ class SplitScores(ABC):
 
     @cached_property
     @abstractmethod
-    def values(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The scores for the log and metrics.json, `loss` and `accuracy` among them."""
 
     def details(self) -> dict[str, object]:
@@ -125,7 +125,7 @@ def hidden_matrices(net: nn.Module) -> list[Tensor]:
 
 class Learner(L.LightningModule):
     """Trains a net. A subclass, named by the Task, implements `new`, `training_loss`,
-    `evaluate_batch` and `make_scores`.
+    `outputs_of` and `make_scores`.
 
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
@@ -160,7 +160,7 @@ class Learner(L.LightningModule):
         """Returns the loss of a training batch, and calls `add_to_epoch` once."""
         raise NotImplementedError
 
-    def evaluate_batch(self, batch: Any) -> tuple[Tensor, ...]:
+    def outputs_of(self, batch: Any) -> tuple[Tensor, ...]:
         """Returns the outputs for the items of a batch: tensors (B, ...), the first of which
         contains the items' indices in their split.
         """
@@ -237,7 +237,7 @@ class Learner(L.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if len(batch.items_B):
-            self.outputs.append(self.evaluate_batch(batch))
+            self.outputs.append(self.outputs_of(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
@@ -259,7 +259,7 @@ class Learner(L.LightningModule):
 
     def finish_evaluation(self, name: str) -> None:
         self.scores = self.make_scores(self.gather())
-        values = {f"{name}/{key}": value for key, value in self.scores.values.items()}
+        values = {f"{name}/{key}": value for key, value in self.scores.metrics.items()}
         # `Tracker.publish` logs test scores, which are not part of the learning curve.
         is_val = name == "val"
         self.log_dict(values, is_val, logger=is_val, rank_zero_only=False, sync_dist=False)

@@ -139,7 +139,7 @@ class StepRecorder:
         """Makes one step, and adds its sums to the sums of the epoch."""
         number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
         lr = self.optimizer.param_groups[0]["lr"]
-        result = self.result_of(batch)
+        result = self.make_step(batch)
         if self.has_sums:
             self.module.epoch_sums.append(result[1:4])
         if self.has_norm:
@@ -148,7 +148,7 @@ class StepRecorder:
 
     # --- one step ---------------------------------------------------------------------------------
 
-    def result_of(self, batch: Any) -> Tensor:
+    def make_step(self, batch: Any) -> Tensor:
         """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
         if not (self.can_record and self.is_warm):
             self.is_warm = True

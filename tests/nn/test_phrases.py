@@ -239,7 +239,7 @@ def test_training_uses_ratios_without_the_fold_of_a_review_and_evaluation_all(se
         assert trained_on(module, batch).equal(out_of_fold_BC)
         assert module.eval()(batch).equal(whole_BC)
         assert (whole_BC - out_of_fold_BC).abs().amax(1).gt(1e-4).all()
-        assert module.evaluate_batch(batch)[-1].equal(whole_BC)
+        assert module.outputs_of(batch)[-1].equal(whole_BC)
 
 
 def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings):

@@ -115,7 +115,7 @@ class TagScores(SplitScores):
     losses_N: Tensor
 
     @cached_property
-    def values(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         letters = self.lengths_N.sum()
         loss = self.losses_N.double().sum() / letters
         return {"accuracy": self.right_N.double().mean().item(), "loss": loss.item()}
@@ -152,7 +152,7 @@ class TaggingModule(Learner):
         self.add_to_epoch(losses_B, right_B, len(right_B))
         return losses_B.sum() * (self.trainer.world_size / batch.global_count)
 
-    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+    def outputs_of(self, batch: Batch) -> tuple[Tensor, ...]:
         losses_B, right_B = self.losses(batch)
         return batch.items_B, batch.lengths_B, right_B.long(), losses_B
 

@@ -51,7 +51,7 @@ class Classifier(ReviewClassifier):
     def on_test_end(self):
         if self.trainer.is_global_zero:
             scores = self.scores
-            accuracy = scores.values["accuracy"]
+            accuracy = scores.metrics["accuracy"]
             result = [scores.items_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
             print("RESULT", json.dumps(result))
 

@@ -49,7 +49,7 @@ def test_every_review_has_the_weight_of_its_class_in_the_training_loss(settings,
     own = (math.log(2) + math.log(8)) / 2
     assert module.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-6)
     scores = ReviewScores(rows_B, labels_B, lengths_B, logits_BC)
-    assert scores.values == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
+    assert scores.metrics == {"accuracy": 0.5, "loss": pytest.approx(own, rel=1e-6)}
 
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():
@@ -161,7 +161,7 @@ def test_training_stops_after_patience_epochs_without_improvement(
 
     class Scores(ReviewScores):
         @cached_property
-        def values(self) -> dict[str, float]:
+        def metrics(self) -> dict[str, float]:
             return next(course, dict.fromkeys(names, 0.0))
 
     monkeypatch.setattr("imdbattn.tasks.reviews.module.ReviewScores", Scores)

@@ -57,7 +57,7 @@ class MaskedWordScores(SplitScores):
         return int(self.masked_N.sum())
 
     @cached_property
-    def values(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The means over all masked words, for the log and metrics.json."""
         sums = {"accuracy": self.right_N.sum(), "loss": self.losses_N.double().sum()}
         return {name: value.item() / max(self.count, 1) for name, value in sums.items()}
@@ -143,7 +143,7 @@ class MaskedWordModule(Learner):
         # With several processes, DDP takes the mean of these means.
         return losses_M.sum() / masked.clamp(min=1)
 
-    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+    def outputs_of(self, batch: Batch) -> tuple[Tensor, ...]:
         masked_BT = evaluation_mask(batch.items_B, batch.positions_BT, self.settings.masked.share)
         losses_M, right_M, review_M, _ = self.predict(batch, masked_BT)
         values = (torch.ones_like(review_M), right_M.to(review_M.dtype), losses_M)

@@ -102,7 +102,7 @@ class ReviewScores(SplitScores):
     metric_name: str = ""
 
     @cached_property
-    def values(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
         the log and metrics.json.
         """
@@ -275,7 +275,7 @@ class ReviewClassifier(Learner):
         split = "test" if self.settings.test else "validation"
         return predictor.explain(data.review_to_draw(split))
 
-    def evaluate_batch(self, batch: Batch) -> tuple[Tensor, ...]:
+    def outputs_of(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> ReviewScores:
@@ -292,7 +292,7 @@ class ReviewClassifier(Learner):
         """Raises UserError if the metric of `choose_by` is NaN or infinite on validation."""
         super().finish_evaluation(name)
         metric = short_name(self.settings.choose_by)
-        if name == "val" and metric not in self.scores.values:
+        if name == "val" and metric not in self.scores.metrics:
             raise UserError(
                 f"choose_by: {metric} is NaN or infinite for {self.scores.count} texts, so it"
                 " cannot select an epoch"

@@ -63,7 +63,7 @@ class Seq2SeqScores(SplitScores):
         )
 
     @cached_property
-    def values(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The scores for the log and metrics.json.
 
         accuracy: share of the sources for which the whole output is one of the references. loss:
@@ -157,7 +157,7 @@ class Seq2SeqModule(Learner):
         reference = predictor.joined(split.references[item][0].split(" "))
         return replace(translation, reference=reference)
 
-    def evaluate_batch(self, batch: PairBatch) -> tuple[Tensor, ...]:
+    def outputs_of(self, batch: PairBatch) -> tuple[Tensor, ...]:
         logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = beam_search(self.net, batch.source_BS, batch.source_lengths_B)
