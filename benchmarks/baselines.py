@@ -288,7 +288,7 @@ def fit_best(name: str, task: Task, seed: int) -> tuple[Fit, Features]:
         model = baseline.fit(features, task, value, seed)
         seconds = counting + time.perf_counter() - start
         fits.append(Fit(value, model, scores_of(model, features, task, "validation"), seconds))
-    return max(fits, key=lambda fit: fit.validation.values["accuracy"]), features
+    return max(fits, key=lambda fit: fit.validation.metrics["accuracy"]), features
 
 
 def run(name: str, seed: int, task: Task, folder: Path) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_bleu_is_that_of_a_worked_example():
     found = Seq2SeqScores(
         torch.arange(2), zeros_N, zeros_N, zeros_N, zeros_N, texts, references, True
     )
-    assert found.values["bleu"] == pytest.approx(
+    assert found.metrics["bleu"] == pytest.approx(
         100 * np.exp(1 - 9 / 8) * (5 / 6 * 3 / 4 * 1 / 2) ** 0.25, abs=1e-9
     )
     outputs = replace(found, texts=["the <unk> was here", "it"])  # a second reference
