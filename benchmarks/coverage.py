@@ -2,8 +2,9 @@
 
 Conditional coverage is that among the draws whose seeds agree to 0.1 points, as they do by chance;
 an interval that takes the spread of the seeds for the whole truth is too narrow there. Writes the
-tables of docs/coverage.md: `python benchmarks/coverage.py` that of the intervals of a comparison,
-`python benchmarks/coverage.py methods` that of other published methods.
+tables of benchmarks/coverage.md: `python benchmarks/coverage.py` that of the intervals of a
+comparison, and its summary in docs/coverage.md, `python benchmarks/coverage.py methods` that of
+other published methods.
 
 Suffixes: D draws, S seeds, P patterns of right and wrong answers of the seeds, Q points of a
 quadrature.
@@ -12,7 +13,7 @@ quadrature.
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ AGREEMENT = 0.001 + 1e-9  # of the seeds' accuracies
 MOST = 60_000  # draws of a cell
 ENOUGH = 1_000  # draws whose seeds agree, after which a cell is complete
 FEWEST = 100  # draws, below which no coverage is reported
-PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
+TABLES = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"  # has the summary
 RUNGS = 8  # of a comparison, over which the variance of the seeds is pooled
 REVIEWS = 5_000  # of the table of methods
 REVIEW_SD = 0.2  # of numbers over reviews
@@ -197,18 +199,33 @@ def compare_methods(draws: int = 400_000) -> None:
         spreads = {"seeds": str(seeds), "seeds' sd": f"{sd:g}", "other rungs' sd": f"{others:g}"}
         rows.append(spreads | methods(rng, seeds, sd, others, draws))
         print(*rows[-1].values(), sep="\t", flush=True)
-    write_table("methods", [list(rows[0]), *(list(row.values()) for row in rows)])
+    write_table(TABLES, "methods", [list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def write_table(name: str, lines: list[list[str]]) -> None:
-    """Writes a table into PAGE, between the marks of that name. lines: the first is the head."""
+def summary(lines: list[list[str]]) -> list[list[str]]:
+    """Returns the range of the coverage of each kind of interval. lines: of the table of cells."""
+    rows = [["interval of", "coverage %", "where seeds agree %"]]
+    for name, group in itertools.groupby(lines[1:], key=lambda line: line[0]):
+        *_, coverage, conditional, _ = zip(*group, strict=True)
+        rows.append([name, spread(coverage), spread(conditional)])
+    return rows
+
+
+def spread(cells: Iterable[str]) -> str:
+    """Returns the least and the greatest of numbers, without those that are missing."""
+    numbers = sorted(float(cell) for cell in cells if cell != "–")
+    return f"{numbers[0]} to {numbers[-1]}" if numbers else "–"
+
+
+def write_table(page: Path, name: str, lines: list[list[str]]) -> None:
+    """Writes a table into a page, between the marks of that name. lines: the first is the head."""
     marked = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in marked)
     first = f"<!-- {name} -->"
     last = f"<!-- end of the {name} -->"
-    before, _, rest = PAGE.read_text().partition(first)
+    before, _, rest = page.read_text().partition(first)
     after = rest.partition(last)[2]
-    PAGE.write_text(f"{before}{first}\n\n{table}\n\n{last}{after}")
+    page.write_text(f"{before}{first}\n\n{table}\n\n{last}{after}")
 
 
 def main(seconds: float) -> None:
@@ -229,7 +246,8 @@ def main(seconds: float) -> None:
             cells = measured(draw(rng, truth, reviews, seeds, sd, **options), seconds)
             lines.append([name, f"{truth:g}", f"{reviews:,}", str(seeds), f"{sd:g}", *cells])
             print(*lines[-1], sep="\t", flush=True)
-    write_table("results", lines)
+    write_table(TABLES, "results", lines)
+    write_table(PAGE, "summary", summary(lines))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from benchmarks import baselines, gpu, robustness, speedrun
+from benchmarks import baselines, coverage, gpu, robustness, speedrun
 from benchmarks.common import Row, markdown
 from benchmarks.ensemble import ensemble
 from tests.processes import ROOT
@@ -53,3 +53,15 @@ def test_the_p_value_of_a_speedrun_falls_with_the_distance_from_the_goal():
     values = [90.1, 90.3, 90.2]
     assert speedrun.p_value(values, 89) < 0.01 < speedrun.p_value(values, 90.1) < 0.5
     assert speedrun.p_value(values, 91) > 0.99
+
+
+def marked_cells(page, name):
+    """Those of the table between the marks of a name, without the line below its head."""
+    table = page.read_text().partition(f"<!-- {name} -->")[2].partition("<!--")[0]
+    head, _, *rows = table.strip().splitlines()
+    return [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in (head, *rows)]
+
+
+def test_the_summary_of_simulated_intervals_has_the_ranges_of_their_table():
+    simulated = marked_cells(coverage.TABLES, "results")
+    assert marked_cells(coverage.PAGE, "summary") == coverage.summary(simulated)
