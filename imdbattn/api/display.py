@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 StrPath = str | os.PathLike[str]
-FIRST_SHOWN = ("accuracy", "loss", "bleu", "f1")  # names with these ends are shown first
+FIRST_SHOWN = ("accuracy", "loss", "bleu", "f1")  # names with these endings are shown first
 
 
 def html(table: "pd.DataFrame", **options: int | bool) -> str:

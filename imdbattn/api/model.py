@@ -32,8 +32,8 @@ MODEL_LOCK = threading.Lock()  # an explanation hooks the model for all threads
 
 @functools.cache
 def use_one_thread_in_forks() -> None:
-    """Makes forks of this process compute with one thread: they lack the threads that OpenMP has
-    started, and would wait for them.
+    """Makes forks of this process compute with one thread. They do not have the threads that OpenMP
+    has started, and would wait for them.
     """
     if hasattr(os, "register_at_fork"):  # Windows has no forks
         os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
@@ -69,7 +69,7 @@ class Model:
     Args:
         predictor: the result of runs.apply.load_predictor.
         folder: the run folder.
-        options: have the `data` settings of this machine.
+        options: contains the `data` settings of this machine.
     """
 
     def __init__(self, predictor: Predictor, folder: Path, options: PredictSettings):

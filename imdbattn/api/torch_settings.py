@@ -1,4 +1,4 @@
-"""What training from Python restores in torch."""
+"""The settings of torch that are restored after training from Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ from imdbattn.runs.environment import matmul_backend
 
 @contextmanager
 def preserved_torch_settings() -> Iterator[None]:
-    """Restores what a run changes: random states, number of threads, deterministic kernels, whether
-    these fill new memory, and matrix products.
+    """Restores what a run changes: random states, the number of threads, deterministic kernels,
+    whether new memory is filled, and the precision of matrix products.
     """
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]

@@ -113,7 +113,7 @@ def write_weights(folder: Path, predictor: Predictor, facts: NestedDict) -> None
 
 
 def write_config(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
-    """Writes the settings and the metadata of the model and facts about the export."""
+    """Writes config.json: the settings and metadata of the model, and facts about the export."""
     config = {
         "model_type": KIND,
         "format": FORMAT,
@@ -131,7 +131,7 @@ def check_out(out: Path) -> None:
         return
     files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
     config: Any = {}
-    with suppress(OSError, ValueError):  # it is another file of that name
+    with suppress(OSError, ValueError):  # the file may be missing or no JSON
         config = json.loads((out / EXPORTED).read_bytes())
     if isinstance(config, dict) and config.get("model_type") == KIND:
         files -= {*FILES, PROGRAM, ONNX, *DERIVED_FOLDERS}
@@ -160,8 +160,8 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: NestedDict) -> NestedDict:
-    """Returns the settings without folders, accounts and callbacks of this machine. `settings` is
-    changed.
+    """Returns the settings without folders, accounts and callbacks of this machine. Changes
+    `settings` in place.
     """
     data = settings["data"]
     for group in (settings, data, data.get("vectors", {})):
@@ -195,15 +195,15 @@ def tokenizer_json(name: object, words: Sequence[str]) -> str:
 def card(predictor: Predictor, metrics: NestedDict, facts: NestedDict) -> str:
     """Returns README.md with the header that the Hugging Face hub reads."""
     prefixes = {"validation": "val_", "test": "test_"}
-    values = {
-        "settings": predictor.settings,
-        "metrics": metrics,
-        "facts": facts,
-        "scores": {name: key for name, key in prefixes.items() if f"{key}accuracy" in metrics},
-        "labels": [escaped(label) for label in predictor.metadata.get("labels", ())],
-        "dim": predictor.net.embedding.width if facts else None,
-    }
-    return render(Path(__file__).with_name("card.md.jinja"), **values)
+    return render(
+        Path(__file__).with_name("card.md.jinja"),
+        settings=predictor.settings,
+        metrics=metrics,
+        facts=facts,
+        scores={name: key for name, key in prefixes.items() if f"{key}accuracy" in metrics},
+        labels=[escaped(label) for label in predictor.metadata.get("labels", ())],
+        dim=predictor.net.embedding.width if facts else None,
+    )
 
 
 # --- reading --------------------------------------------------------------------------------------

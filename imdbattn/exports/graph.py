@@ -38,8 +38,8 @@ class Graph(nn.Module):
 
         tokens_BT: ids, 0 after the end. before_BTW: see data/phrases, for phrases only.
         """
-        places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        positions_BT = places_T * sequence_mask(lengths_B, tokens_BT.shape[1])
+        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        positions_BT = positions_T * sequence_mask(lengths_B, tokens_BT.shape[1])
         unused = lengths_B  # stands for labels, items and indices
         batch = Batch(tokens_BT, positions_BT, lengths_B, unused, unused, 0)
         return self.net(batch if before_BTW is None else PhraseBatch(*batch, before_BTW, unused))
@@ -112,7 +112,6 @@ def read_onnx(path: Path) -> Callable[..., Tensor]:
     import onnxruntime  # the extra `onnx` installs it
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-
     names = [entry.name for entry in session.get_inputs()]
 
     def run(*inputs: Tensor) -> Tensor:
@@ -136,7 +135,7 @@ def bisected(sorted_P: Tensor, values: Tensor, **_: object) -> Tensor:
 
 
 def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: str) -> None:
-    """Raises UserError if a graph computes other logits than the net for some random reviews."""
+    """Raises UserError if a graph and the net compute different logits for random reviews."""
     longest = predictor.settings.data.max_tokens or 8192
     name = f"model={predictor.settings.model.name}: the graph of {what}"
     for seed, (reviews, positions) in enumerate(CHECKED):

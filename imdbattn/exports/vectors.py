@@ -27,7 +27,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 log = logging.getLogger(__name__)
 
 VECTORS = "embedding.vectors_VD"
-# These depend on the ids.
+# Weights that depend on the ids of words
 SLOTS = "embedding.slot_V"
 PHRASES = "context.phrases.keys_P"
 
@@ -68,7 +68,7 @@ def choose_vectors(
 
 def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor | None:
     """Returns how often each id occurs in the training reviews, (V,); None, with a warning, if
-    these are not available, or not the run's.
+    they are not available or have changed since the run.
     """
     from imdbattn.tasks.reviews.module import ReviewData  # this imports Lightning
 
@@ -119,16 +119,16 @@ def with_vectors(
 
 
 def renumbered(codes_P: Tensor, rows_K: Tensor, id_count: int) -> Tensor:
-    """Returns the codes of phrases (nn/beyond/context) with the places in `rows_K` as ids.
+    """Returns the codes of phrases (nn/beyond/context) with indices in `rows_K` as ids.
 
-    id_count: the number of ids before.
+    id_count: the previous number of ids.
     """
-    place_V = torch.zeros(id_count, dtype=torch.int64)
-    place_V[rows_K] = torch.arange(len(rows_K))
+    new_id_V = torch.zeros(id_count, dtype=torch.int64)
+    new_id_V[rows_K] = torch.arange(len(rows_K))
     new_P = torch.zeros_like(codes_P)
     factor = 1
     while codes_P.any():
-        new_P += place_V[codes_P % id_count] * factor
+        new_P += new_id_V[codes_P % id_count] * factor
         codes_P = codes_P // id_count
         factor *= len(rows_K)
     return new_P

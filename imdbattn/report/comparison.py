@@ -49,9 +49,8 @@ SHARED_SETTINGS = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "m
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 ENTROPY = "entropy/"  # names of `entropies`
 FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
-# what a report states of the machines
+# Facts in environment.json that a report states
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
-TableCell = str | int | float | None  # a cell of a table
 
 
 def compare_sets(options: CompareSettings) -> list[ComparedSet]:
@@ -62,8 +61,8 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
     runs, skipped = join_folds(*find_runs(options.runs, options.by_folder))
     comparisons = []
     for split, candidates in by_set(runs, options.split):
-        predictions, without = read_predictions(candidates, split)
-        skipped += without
+        predictions, more_skipped = read_predictions(candidates, split)
+        skipped += more_skipped
         if predictions:
             comparison = compare_set(predictions, split, options)
             if not options.split:
@@ -79,7 +78,7 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
 
 
 def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> None:
-    """Raises UserError if no set has the variant that others are to be compared with."""
+    """Raises UserError if no set contains the variant `against`."""
     variants = [variant for comparison in comparisons for variant in comparison["variants"]]
     labels = dict.fromkeys(variant["label"] for variant in variants)
     if against not in (None, *labels, *(variant["model"] for variant in variants)):
@@ -89,19 +88,19 @@ def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> No
 
 
 def by_set(runs: Sequence[FinishedRun], split: str | None) -> list[tuple[str, list[FinishedRun]]]:
-    """Groups the runs by the items that they were scored on, with the split (`compare_sets`)."""
+    """Groups the runs by the items that they were scored on. Returns each group with its split."""
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
         chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
-        for same in grouped(group, methodcaller("fingerprint", chosen)):
-            sets.append((chosen, same))
+        for same_items in grouped(group, methodcaller("fingerprint", chosen)):
+            sets.append((chosen, same_items))
     return sets
 
 
 def read_predictions(
     runs: Sequence[FinishedRun], split: str
 ) -> tuple[dict[FinishedRun, SplitPredictions], list[Skipped]]:
-    """Returns the predictions of `split`, all for the same items, and the runs without them."""
+    """Returns the predictions of `split`, all for the same items, and the skipped runs."""
     predictions: dict[FinishedRun, SplitPredictions] = {}
     skipped: list[Skipped] = []
     for run in runs:
@@ -113,14 +112,12 @@ def read_predictions(
             skipped.append(as_skipped(run.folder, error))
     if not predictions:
         return {}, skipped
-    most = max(predictions.values(), key=lambda scored: len(scored.rows_N))
+    largest = max(predictions.values(), key=lambda scored: len(scored.rows_N))
     for run, scored in list(predictions.items()):
-        if not (
-            np.array_equal(scored.rows_N, most.rows_N)
-            and np.array_equal(scored.labels_N, most.labels_N)
-        ):
-            items = f"{run.items} than the other runs ({len(scored.rows_N):,})"
-            reason = f"it was scored on other {items}"
+        same_rows = np.array_equal(scored.rows_N, largest.rows_N)
+        if not same_rows or not np.array_equal(scored.labels_N, largest.labels_N):
+            count = len(scored.rows_N)
+            reason = f"it was scored on other {run.items} than the other runs ({count:,})"
             skipped.append(as_skipped(run.folder, reason))
             del predictions[run]
     return predictions, skipped
@@ -132,7 +129,7 @@ class ScoredVariant:
 
     Attributes:
         seeds: the predictions of each seed.
-        right_NS: 1 where a seed is right, else 0.
+        right_NS: 1 where the prediction of a seed is correct, else 0.
         value_TS: the values whose means are compared: for accuracy `right_NS` by text, else the
             pseudo-values of the metric for groups of texts.
     """
@@ -184,7 +181,7 @@ def compare_set(
         "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": options.words},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
-        "variants": [variant_results(one, slices, options.metric) for one in scored],
+        "variants": [variant_results(variant, slices, options.metric) for variant in scored],
         "pairs": compare_pairs(scored, pairs, text_N, options.metric),
         "remarks": remarks,
         "disagreements": disagreements(scored, texts, first.labels, options.disagreements),
@@ -273,12 +270,12 @@ def variant_results(
         "extends": variant.extends,
         "seeds": [run.metrics["seed"] for run in runs],
         "folders": paths_of(runs),
-        "validation": over_runs(runs, "val_accuracy"),
-        "test": over_runs(runs, "test_accuracy"),
+        "validation": spread_over_runs(runs, "val_accuracy"),
+        "test": spread_over_runs(runs, "test_accuracy"),
         "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
         "bleu": {
-            "validation": over_runs(runs, "val_bleu"),
-            "test": over_runs(runs, "test_bleu"),
+            "validation": spread_over_runs(runs, "val_bleu"),
+            "test": spread_over_runs(runs, "test_bleu"),
         },
         "parameters": mean_over_runs(runs, "parameters"),
         "tokens_per_s": mean_over_runs(runs, "tokens_per_s"),
@@ -292,12 +289,12 @@ def variant_results(
         "lengths": {} if confusions else by_length(scored.right_NS, lengths_N),
         "curves": curves_over_seeds(runs),
         "metric": spread(scored.value_TS.mean(0).tolist()),
-        "metric_validation": over_runs(runs, f"val_{short_name(metric)}"),
+        "metric_validation": spread_over_runs(runs, f"val_{short_name(metric)}"),
         "interval": interval_of(metric, scored.value_TS, labels_N),
     }
 
 
-def over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
+def spread_over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
     """Returns the spread of a value of metrics.json; None where a run does not have it."""
     values = values_of(runs, name)
     return spread(values) if values else None
@@ -318,7 +315,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
-    """Returns curves by name over epochs; a value is None after the last epoch of a shorter run."""
+    """Returns the curves by name; a value is None after the last epoch of a shorter run."""
     by_run = [run.curves | entropies(run.curves) for run in runs]
     measured = [name for curves in by_run for name in curves if name.startswith(ENTROPY)]
     by_name: dict[str, Curve] = {}
@@ -364,14 +361,15 @@ def compare_pairs(
 
     pairs: indices (from, to) in `scored`. text_N: the number of the text of each item.
     """
-    two = [(scored[old], scored[new]) for old, new in pairs]
+    old_and_new = [(scored[old], scored[new]) for old, new in pairs]
     bounded = metric == "accuracy"
     estimates = [
-        statistics.estimate_difference(new.value_TS, old.value_TS, bounded) for old, new in two
+        statistics.estimate_difference(new.value_TS, old.value_TS, bounded)
+        for old, new in old_and_new
     ]
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
-    for (old, new), estimate, corrected in zip(two, estimates, holm_p, strict=True):
+    for (old, new), estimate, corrected in zip(old_and_new, estimates, holm_p, strict=True):
         old_N = old.right_NS.mean(1)
         new_N = new.right_NS.mean(1)
         pair: VariantPair = {
@@ -401,37 +399,37 @@ def disagreements(
     """
     first = scored[0].seeds[0]
     means = []  # each variant's probability of the label (N,)
-    for each in scored:
-        means.append(np.mean([seed.true_N for seed in each.seeds], axis=0))
-    true_NV = np.stack(means, axis=1)
-    spread_N = true_NV.std(1)
+    for variant in scored:
+        means.append(np.mean([seed.label_probability_N for seed in variant.seeds], axis=0))
+    probability_NV = np.stack(means, axis=1)
+    spread_N = probability_NV.std(1)
+    names = [variant.variant.label for variant in scored]
     items: list[Disagreement] = []
     for n in np.argsort(-spread_N, kind="stable")[:count]:
         if spread_N[n] == 0:
             break
         label = labels[first.labels_N[n]] if labels else first.labels_N[n]
-        probabilities = zip([one.variant.label for one in scored], true_NV[n].tolist(), strict=True)
         item: Disagreement = {
             "row": int(first.rows_N[n]),
             "label": str(label),
             "text": texts[n],
-            "probability": dict(probabilities),
+            "probability": dict(zip(names, probability_NV[n].tolist(), strict=True)),
             "spread": float(spread_N[n]),
         }
         items.append(item)
     return items
 
 
-def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the rows of a table of variants or pairs: single numbers and texts, the number of
     seeds, and the ends of the interval.
     """
     rows = []
     for entry in entries:
-        row: dict[str, TableCell] = {}
+        row: dict[str, Any] = {}
         for name, value in flat(entry).items():
             if name == "interval":
-                row["low"], row["high"] = value or (None, None)  # some have no interval
+                row["low"], row["high"] = value or (None, None)
             elif not isinstance(value, list | dict):
                 row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
         if "seeds" in entry:
@@ -442,12 +440,12 @@ def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
 
 def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     """Returns the distinct machines and versions of the runs."""
-    different: list[dict[str, object]] = []
+    distinct: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
         machine = fold.run.environment
         versions = machine.get("versions") or {}
         facts: dict[str, object] = {name: machine.get(name) for name in MACHINE}
         facts |= {name: versions.get(name) for name in ("torch", "lightning")}
-        if machine and facts not in different:
-            different.append(facts)
-    return different
+        if machine and facts not in distinct:
+            distinct.append(facts)
+    return distinct

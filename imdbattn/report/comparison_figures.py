@@ -1,4 +1,4 @@
-"""Draws the figures of a comparison, and has parts that other figures share.
+"""The figures of a comparison, and functions that other figures share.
 
 Accuracies are in percent.
 """
@@ -122,7 +122,7 @@ def entropy_names(variant: VariantResults) -> list[str]:
 
 def band(axes: Axes, curve: Curve, factor: float, color: str, line: str = "-") -> None:
     """Draws a line at the mean over the seeds that reached each x, and a band from the lowest to
-    the highest of them. line: its style.
+    the highest seed. line: the style of the line.
     """
     values_SX = factor * np.array(curve["values"], dtype=float)  # NaN instead of None
     reached = np.isfinite(values_SX).any(0)
@@ -174,6 +174,6 @@ def with_title(figure: Figure, title: str, legend: int = 0) -> Figure:
 
 
 def wrapped(text: str, width: int = 24) -> str:
-    """Returns each line of a text as lines of `width`. $ is escaped, as it starts a formula."""
+    """Returns the text, wrapped at `width` characters, with $ escaped, which starts a formula."""
     lines = [textwrap.fill(line, width) for line in text.split("\n")]
     return "\n".join(lines).replace("$", r"\$")

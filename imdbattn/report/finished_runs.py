@@ -32,7 +32,7 @@ class SplitPredictions:
     labels_N: np.ndarray  # true classes, or first references as text
     right_N: np.ndarray  # whether each prediction is correct
     confidence_N: np.ndarray  # probabilities of the model's outputs
-    true_N: np.ndarray  # probabilities of the labels
+    label_probability_N: np.ndarray  # probabilities of the true labels
     lengths_N: np.ndarray  # numbers of source tokens that were read
     # predicted classes and probabilities of the classes; None for an encoder-decoder
     predicted_N: np.ndarray | None = None
@@ -41,7 +41,7 @@ class SplitPredictions:
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run folder, or a cross-validation."""
+    """A finished run, or a cross-validation, whose folds are finished runs."""
 
     run: Run
     metrics: NestedDict
@@ -63,25 +63,23 @@ class FinishedRun:
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides of its command line that name its variant."""
+        """The overrides on its command line, which name its variant."""
         return sorted(self.settings.get("overrides", []))
 
     @property
     def variant_digest(self) -> str:
-        """The `variant` that it records; computed for a run of another program, as a baseline."""
+        """The recorded digest; computed for a run of another program, such as a baseline."""
         return self.settings.get("variant") or variant_digest(self.settings)
 
     @property
     def variant_identity(self) -> list[object]:
-        """What is the same for runs of one variant, whatever their seeds: `origin`, and the
-        fingerprints of the splits that are scored.
-        """
+        """What the runs of a variant have in common: `origin` and fingerprints of the splits."""
         return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
 
     @property
     def origin(self) -> list[object]:
-        """What is the same for runs of one variant on different folds: model, settings, number of
-        epochs, vectors, training texts, first weights, tokenizer, and the owner.
+        """What the runs of a variant on different folds have in common: model, settings, number of
+        epochs, vectors, training texts, first weights, tokenizer, and owner.
         """
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
@@ -99,7 +97,7 @@ class FinishedRun:
 
     @property
     def items(self) -> str:
-        """reviews; for an encoder-decoder strings or sentences."""
+        """What was scored: reviews, or, by an encoder-decoder, strings or sentences."""
         return str(self.metrics["items"])
 
     @property
@@ -120,7 +118,7 @@ class FinishedRun:
         return self.metrics.get(FINGERPRINT[split])
 
     def has(self, split: str) -> bool:
-        """Returns whether it has predictions of a split, its accuracy and its fingerprint."""
+        """Returns whether the run has predictions, accuracy and fingerprint of a split."""
         if self.folds:
             return split == "test"
         scored = split == "validation" or self.metrics.get("test_accuracy") is not None
@@ -131,7 +129,7 @@ class FinishedRun:
         )
 
     def predictions(self, split: str) -> SplitPredictions:
-        """Reads the file at each call. Raises UserError for probabilities that are NaN."""
+        """Reads the predictions of a split. Raises UserError for probabilities that are NaN."""
         table = self.read(SPLIT_FILES[split][0])
         labels_N = table["label"].to_numpy()
         predicted_N = probabilities_NC = None
@@ -140,19 +138,19 @@ class FinishedRun:
             probabilities_NC = np.stack(table["probabilities"].to_numpy()).astype(float)
             right_N = predicted_N == labels_N
             confidence_N = probabilities_NC.max(1)
-            true_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
+            label_probability_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
         else:
             right_N = table["right"].to_numpy()
             confidence_N = table["probability"].to_numpy(float)
-            true_N = table["label_probability"].to_numpy(float)
-        if not np.isfinite([confidence_N, true_N]).all():
+            label_probability_N = table["label_probability"].to_numpy(float)
+        if not np.isfinite([confidence_N, label_probability_N]).all():
             raise UserError("its probabilities are not finite: did training diverge?")
         return SplitPredictions(
             rows_N=table["row"].to_numpy(),
             labels_N=labels_N,
             right_N=right_N,
             confidence_N=confidence_N,
-            true_N=true_N,
+            label_probability_N=label_probability_N,
             lengths_N=table["length"].to_numpy(),
             predicted_N=predicted_N,
             probabilities_NC=probabilities_NC,
@@ -164,7 +162,7 @@ class FinishedRun:
 
     def read(self, name: str) -> pd.DataFrame:
         """Reads a Parquet file of the run folder, or of all folds."""
-        tables = [one.run.table(name) for one in self.folds or [self]]
+        tables = [fold.run.table(name) for fold in self.folds or [self]]
         return pd.concat(tables).sort_values("row") if self.folds else tables[0]
 
 
@@ -173,9 +171,10 @@ def find_runs(
 ) -> tuple[list[FinishedRun], list[Skipped]]:
     """Finds the finished runs in `folders` at any depth, each once, and the folders to skip.
 
-    If runs have the same settings, seed and data, the newest is used. by_folder: runs in different
-    folders of `folders` do not replace each other; if there is only one, the folders in it take its
-    place. Raises UserError if a folder is missing, or if there is no finished run.
+    If runs have the same settings, seed and data, the newest is used. by_folder: compares runs in
+    different folders of `folders` separately; a single folder is replaced by its subfolders.
+
+    Raises UserError if a folder is missing, or if there is no finished run.
     """
     newest: dict[str, FinishedRun] = {}
     skipped: list[Skipped] = []
@@ -198,7 +197,7 @@ def find_runs(
             continue
         old, new = sorted(
             (newest.get(identity, run), run),
-            key=lambda each: (each.folder / "metrics.json").stat().st_mtime,
+            key=lambda candidate: (candidate.folder / "metrics.json").stat().st_mtime,
         )
         if old is not new:
             reason = f"it was run again in {new.path}"
@@ -233,7 +232,7 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """Opens a run folder. Raises UserError for a run that is not a result."""
+    """Opens a run folder. Raises UserError for a run that cannot be compared."""
     run = Run(folder)
     if not finished(folder) or run.metrics.get("starts_model"):
         raise UserError(
@@ -269,7 +268,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[I
 def join_folds(
     runs: Sequence[FinishedRun], skipped: Sequence[Skipped]
 ) -> tuple[list[FinishedRun], list[Skipped]]:
-    """Replaces the runs of all folds of a cross-validation by one run.
+    """Replaces the runs of the folds of each cross-validation with one run.
 
     Returns the runs and the skipped folders. If a fold has no test predictions, the
     cross-validation is skipped.
@@ -325,7 +324,7 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
 
 
 def values_of(runs: Sequence[FinishedRun], name: str) -> list[float]:
-    """Returns a value of metrics.json for each run; none where a run does not have it."""
+    """Returns a value of metrics.json for each run; [] if a run does not have it."""
     values = [run.metrics[name] for run in runs if run.metrics.get(name) is not None]
     return values if len(values) == len(runs) else []
 

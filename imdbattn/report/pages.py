@@ -108,10 +108,9 @@ def write_report(report: Report, out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. An index,
     which has no numbers, removes the JSON and LaTeX files of an earlier report.
     """
-    pictures = [picture for section in report.sections for picture in section.pictures]
     drawn = {}
     files: dict[str, bytes | str] = {**report.texts}
-    for picture in pictures:
+    for picture in (picture for section in report.sections for picture in section.pictures):
         figure = picture.draw()
         drawn[picture.name] = files[f"figures/{picture.name}.png"] = png(figure)
         files[f"figures/{picture.name}.pdf"] = pdf(figure)
@@ -132,7 +131,7 @@ def page(report: Report, pictures: Mapping[str, bytes]) -> str:
 
 
 def print_reports(reports: Sequence[Report], console: Console | None = None) -> None:
-    """Prints each report, with the notes that no earlier one has, and the skipped runs."""
+    """Prints the reports, each note once, and the skipped runs."""
     console = console or terminal()
 
     def show(*lines: str, style: str = "") -> None:
@@ -175,14 +174,10 @@ def print_table(section: Section, console: Console) -> None:
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Returns rows (column -> cell) as a table without the columns that are empty."""
-    used = {name for row in rows for name in row if row[name]}
-    columns = [name for name in rows[0] if name in used] if rows else []
-    if not columns:
+    if not rows:
         return []
-    table = [columns]
-    for row in rows:
-        table.append([row[name] for name in columns])
-    return table
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    return [columns, *([row[name] for name in columns] for row in rows)]
 
 
 def latex(title: str, tables: Sequence[Table]) -> str:
@@ -228,7 +223,7 @@ def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
 
 
 def pdf(figure: Figure) -> bytes:
-    """Returns a figure as PDF for a document: without its title, which it loses."""
+    """Returns a figure as PDF for a document, without its title, which is removed from `figure`."""
     import matplotlib
 
     # matplotlib logs each table of a font that it writes into a PDF.
@@ -239,10 +234,10 @@ def pdf(figure: Figure) -> bytes:
 
 
 def saved(figure: Figure, **options: Any) -> bytes:
-    """Returns the file that a figure is saved as. options: of Figure.savefig."""
+    """Returns the content of a figure's file. options: arguments of Figure.savefig."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        # characters of reviews that the font lacks
+        # The font may lack characters of reviews.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(buffer, **options)
     return buffer.getvalue()
@@ -260,9 +255,9 @@ def terminal(**options: Any) -> Console:
 def printed(show: Callable[[Console], None]) -> str:
     """Returns what `show` prints, with terminal colors if standard output is a terminal."""
     colored = sys.stdout.isatty()
-    # In a notebook, rich would display the text itself.
     width = None if colored else 100
     text = io.StringIO()
+    # Without force_jupyter=False, rich would display the text itself in a notebook.
     show(terminal(file=text, force_jupyter=False, force_terminal=colored, width=width))
     return text.getvalue().rstrip("\n")
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.gridspec import GridSpec
     from matplotlib.image import AxesImage
 
+REACH = 20  # largest distance in a figure
+MOST_WORDS = 40  # words of a review in a figure
+MOST_SYMBOLS = 100  # symbols of a source, and of an output, in a figure
+
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
     """Draws loss and accuracy over epochs of one run, with the given labels of the lines."""
@@ -128,16 +132,16 @@ def position_tables(net: Any, length: int) -> dict[str, np.ndarray]:
 
 
 @torch.no_grad()
-def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
-    """Returns what distances up to `reach` add to the scores of each head, by layer: (H, R)."""
+def scores_by_distance(net: Any) -> dict[str, np.ndarray]:
+    """Returns what distances up to REACH add to the scores of each head, by layer: (H, R)."""
     layers = {}
     for number, layer in enumerate(getattr(net, "layers", ()), 1):
         # A custom layer may lack these attributes.
         distances = getattr(getattr(layer, "f", None), "distances", None)
         if distances is not None:
-            positions_T = torch.arange(2 * reach + 1, device=next(distances.parameters()).device)
+            positions_T = torch.arange(2 * REACH + 1, device=next(distances.parameters()).device)
             query_1HTW, key_11TW = distances(positions_T[None])
-            added_HR = query_1HTW[0, :, reach] @ key_11TW[0, 0].T
+            added_HR = query_1HTW[0, :, REACH] @ key_11TW[0, 0].T
             layers[f"layer {number}"] = added_HR.float().cpu().numpy()
     return layers
 
@@ -145,7 +149,8 @@ def scores_by_distance(net: Any, reach: int = 20) -> dict[str, np.ndarray]:
 def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
     """Draws for each named table (T, D) a heat map of pe_i . pe_j, and its mean by distance.
 
-    Colors range to the largest product of two different positions, so small products stay visible.
+    The color scale ends at the largest product of different positions, so that small products
+    remain visible.
     """
     figure = new_figure(5.2 * len(tables), 7.6)
     rows = figure.subplots(2, len(tables), squeeze=False, height_ratios=[2, 1])
@@ -166,13 +171,12 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
 
 
 def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
-    """Draws what distance adds to the scores (H, R): a panel for each layer, a line for a head."""
+    """Draws what distance adds to the scores (H, R): a panel per layer, a line per head."""
     figure = new_figure(9, 2.6 * len(layers))
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, added_HR) in zip(panels, layers.items(), strict=True):
-        reach = added_HR.shape[1] // 2
         heads = [f"head {head + 1}" for head in range(len(added_HR))]
-        axes.plot(range(-reach, reach + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
+        axes.plot(range(-REACH, REACH + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
         axes.set(title=name, ylabel="added to the score")
         style(axes)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -192,17 +196,16 @@ def attention_png(prediction: Prediction) -> bytes | None:
     return None
 
 
-def review_attention(weights: AttentionWeights, most: int = 40) -> Figure:
+def review_attention(weights: AttentionWeights) -> Figure:
     """Draws the weight that each word receives in each layer, and a map for each layer and head.
 
-    A dozen words and five heads are legible at a width of 800 pixels.
-
-    most: a text with over a tenth more words is cut after this number, and so are its weights.
+    A dozen words and five heads are legible at a width of 800 pixels. A text of more than 1.1 times
+    MOST_WORDS words, and its weights, are cut after MOST_WORDS.
     """
     received = weights.received()
     total = len(weights.keys)
     count = total - weights.cls
-    size = total if count <= most + most // 10 else most + weights.cls
+    size = total if count <= 1.1 * MOST_WORDS else MOST_WORDS + weights.cls
     names = list(map(axis_label, weights.keys[:size]))
     rows = len(weights.layers)
     heads = max(map(len, weights.layers.values()), default=1)
@@ -217,7 +220,7 @@ def review_attention(weights: AttentionWeights, most: int = 40) -> Figure:
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
-    first = f"the first {most} of " if size < total else ""
+    first = f"the first {MOST_WORDS} of " if size < total else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
     if weights.layers:
         draw_maps(weights, figure, grid, names)
@@ -255,15 +258,15 @@ def draw_maps(
     figure.supxlabel(note, fontsize=10)
 
 
-def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
+def sequence_attention(sequence: Translation) -> Figure:
     """Draws a heat map of the weights: source symbols from left to right, output symbols downwards.
 
-    most: number of the first symbols in the figure.
+    Only the first MOST_SYMBOLS symbols are drawn.
     """
     assert sequence.weights_TS is not None
     longest = max(len(sequence.row_names), len(sequence.source))
-    rows = [axis_label(name) for name in sequence.row_names[:most]]
-    keys = [axis_label(name) for name in sequence.source[:most]]
+    rows = [axis_label(name) for name in sequence.row_names[:MOST_SYMBOLS]]
+    keys = [axis_label(name) for name in sequence.source[:MOST_SYMBOLS]]
     # letters of the longest names
     wide = max(map(len, rows), default=1)
     high = max(map(len, keys), default=1)
@@ -271,13 +274,13 @@ def sequence_attention(sequence: Translation, most: int = 100) -> Figure:
     width = max(cell * len(keys) + 0.1 * wide + 1.6, 3.2)
     figure = new_figure(width, cell * len(rows) + 0.1 * high + 1)
     axes = figure.subplots()
-    image = heat_map(axes, sequence.weights_TS[:most, :most], keys, rows, "equal")
+    image = heat_map(axes, sequence.weights_TS[:MOST_SYMBOLS, :MOST_SYMBOLS], keys, rows, "equal")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.tick_params("x", rotation=0 if high == 1 else 90)
     axes.set(xlabel="source", ylabel="output")
     figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
-    cut = f": the first {most} symbols of {longest}" if longest > most else ""
+    cut = f": the first {MOST_SYMBOLS} symbols of {longest}" if longest > MOST_SYMBOLS else ""
     figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
     return figure
 

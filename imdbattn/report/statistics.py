@@ -13,6 +13,7 @@ Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews, T differ
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, SupportsFloat
@@ -51,7 +52,7 @@ class Estimate(NamedTuple):
     p: float
 
 
-def over_reviews(value_N: np.ndarray) -> Variance:
+def reviews_variance(value_N: np.ndarray) -> Variance:
     """Returns the variance of the mean of N values; 0 for a single one, whose spread is unknown."""
     count = len(value_N)
     if count < 2:
@@ -59,11 +60,11 @@ def over_reviews(value_N: np.ndarray) -> Variance:
     return Variance(value_N.var(ddof=1) / count, count - 1)
 
 
-def over_seeds(value_NS: np.ndarray) -> Variance:
+def seeds_variance(value_NS: np.ndarray) -> Variance:
     """Returns the variance of the mean over S seeds that is due to the seeds; 0 for one seed.
 
-    The mean square of the seeds contains the noise of single predictions; where it is below the
-    noise, the noise takes its place, which is to say that the variance component is not negative.
+    The mean square of the seeds contains the noise of single predictions. If it is smaller than the
+    noise, the noise is used instead, so that the variance component is not negative.
     """
     reviews, seeds = value_NS.shape
     if seeds == 1:
@@ -75,7 +76,7 @@ def over_seeds(value_NS: np.ndarray) -> Variance:
     return Variance(max(spread, noise) / seeds, seeds - 1)
 
 
-def added(parts: Sequence[Variance]) -> Variance:
+def total_variance(parts: Sequence[Variance]) -> Variance:
     """Returns the sum of variances, with degrees of freedom by Satterthwaite 1946."""
     total = sum(part.variance for part in parts)
     used = [part for part in parts if part.variance > 0]
@@ -84,8 +85,8 @@ def added(parts: Sequence[Variance]) -> Variance:
     return Variance(float(total), float(freedom))
 
 
-def student(mean: float, error: Variance) -> Estimate:
-    """Returns the interval of Student's t, and the p-value of its test."""
+def t_estimate(mean: float, error: Variance) -> Estimate:
+    """Returns the estimate by Student's t-distribution. error: the variance of the mean."""
     from scipy import stats
 
     deviation = float(np.sqrt(error.variance))
@@ -98,8 +99,8 @@ def student(mean: float, error: Variance) -> Estimate:
 
 def estimate_mean(value_NS: np.ndarray) -> Estimate:
     """Estimates the mean of numbers without known limits, over reviews and seeds."""
-    error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
-    return student(float(value_NS.mean()), error)
+    error = total_variance([reviews_variance(value_NS.mean(1)), seeds_variance(value_NS)])
+    return t_estimate(float(value_NS.mean()), error)
 
 
 def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estimate:
@@ -110,14 +111,14 @@ def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estima
     "Confidence intervals for proportions with small expected number of positive counts estimated
     from survey data"). The interval has a width at 0 % and at 100 %, too. As in that paper, the
     effective number is at most `reviews`, by default N: more seeds never make the interval narrower
-    than one seed does. The p-value has no use here, and is 1.
+    than one seed does. The p-value has no meaning here, and is 1.
     """
     from scipy import stats
 
     count = len(value_NS)
     most = count if reviews is None else reviews
     share = float(np.clip(value_NS.mean(), 0, 1))
-    error = added([over_reviews(value_NS.mean(1)), over_seeds(value_NS)])
+    error = total_variance([reviews_variance(value_NS.mean(1)), seeds_variance(value_NS)])
     effective = min(share * (1 - share) / error.variance, most) if error.variance > 0 else most
     if error.freedom > 0 and count > 1:
         wide = stats.t.ppf(TAIL, error.freedom)
@@ -142,8 +143,10 @@ def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = 
     """
     gain_N = new_NS.mean(1) - old_NS.mean(1)
     with_two = np.append(gain_N, (1.0, -1.0)) if bounded else gain_N
-    error = added([over_reviews(with_two), over_seeds(new_NS), over_seeds(old_NS)])
-    estimate = student(float(with_two.mean()), error)
+    error = total_variance(
+        [reviews_variance(with_two), seeds_variance(new_NS), seeds_variance(old_NS)]
+    )
+    estimate = t_estimate(float(with_two.mean()), error)
     interval = estimate.interval
     if bounded and interval is not None:
         low, high = interval
@@ -154,10 +157,11 @@ def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = 
 def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     """Returns (T, S): one value per text; intervals treat texts as they otherwise treat reviews.
 
-    A model predicts the same for equal texts, so that their reviews are not independent draws. The
+    A model predicts the same for equal texts, so their reviews are not independent draws. The
     value of a text is the mean over all reviews, plus T / N times the deviations of its own
-    reviews. The mean stays. Its variance is computed as for a sample of clusters of different sizes
-    (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts nothing changes.
+    reviews. The mean remains the same. Its variance is computed as for a sample of clusters of
+    different sizes (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts, nothing
+    changes.
 
     text_N: the number of the text of each review, from 0, as by pandas.factorize.
     """
@@ -211,10 +215,12 @@ def mcnemar(gain_N: np.ndarray) -> float:
     """Returns the two-sided p-value of McNemar's test with reviews as clusters of their pairs of
     seeds (Durkalski et al. 2003).
 
+    For few discordant reviews, the p-value is exact: each gain has a random sign. With one seed
+    each, this is McNemar's original test without continuity correction, or, for few discordant
+    reviews, the exact (binomial) test.
+
     gain_N: share of one variant's seeds that classify a review correctly, minus the other
-    variant's share. For few discordant reviews the p-value is exact: each gain has a random sign.
-    With one seed each this is McNemar's original test without continuity correction, or, for few
-    discordant reviews, the exact (binomial) test.
+    variant's share.
     """
     from scipy import stats
 
@@ -223,18 +229,18 @@ def mcnemar(gain_N: np.ndarray) -> float:
         return float(stats.chi2.sf(discordant_N.sum() ** 2 / (discordant_N**2).sum(), 1))
     probabilities = {0.0: 1.0}  # sum of gains with random signs -> probability
     for gain in np.abs(discordant_N).tolist():
-        longer: dict[float, float] = {}
+        with_gain: dict[float, float] = defaultdict(float)
         for total, probability in probabilities.items():
-            for other in (round(total + gain, 9), round(total - gain, 9)):
-                longer[other] = longer.get(other, 0.0) + probability / 2
-        probabilities = longer
+            with_gain[round(total + gain, 9)] += probability / 2
+            with_gain[round(total - gain, 9)] += probability / 2
+        probabilities = with_gain
     least = abs(discordant_N.sum()) - 1e-6
-    extreme = [number for total, number in probabilities.items() if abs(total) >= least]
+    extreme = [share for total, share in probabilities.items() if abs(total) >= least]
     return min(1.0, sum(extreme))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns the p-values, corrected for their number (Holm 1979)."""
+    """Returns the p-values, corrected for the number of tests (Holm 1979)."""
     from statsmodels.stats.multitest import multipletests
 
     if len(p_values) == 0:
@@ -244,9 +250,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(p_value: float, difference: float) -> str:
-    """Returns better or worse if the test shows a difference, else undecided.
+    """Returns "better" or "worse" if the test shows a difference, else "undecided".
 
-    p_value: of an Estimate, corrected for the number of comparisons.
+    p_value: corrected for the number of comparisons.
     """
     if p_value >= ALPHA:
         return "undecided"
@@ -265,7 +271,7 @@ def calibration_error(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
 
 
 def length_slices(lengths_N: np.ndarray, unit: str) -> dict[str, np.ndarray]:
-    """Returns a mask of reviews for each slice by length, by its name.
+    """Returns a mask of reviews for each slice by length, by the name of the slice.
 
     There are five slices of similar size, or fewer if lengths repeat.
     """
@@ -291,6 +297,6 @@ def word_slices(texts: Sequence[str], words: Mapping[str, Sequence[str]]) -> dic
 
 
 def as_pattern(word: str) -> str:
-    """Returns a pattern for a whole word; one with an apostrophe, as n't, may also end a word."""
+    """Returns a pattern for a whole word; a word with an apostrophe, like n't, may end another."""
     pattern = re.sub(APOSTROPHE, APOSTROPHE, re.escape(word)) + r"(?!\w)"
     return pattern if re.search(APOSTROPHE, word) else r"(?<!\w)" + pattern

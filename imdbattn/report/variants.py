@@ -19,14 +19,14 @@ from imdbattn.settings.keys import (
     without,
 )
 
-# facts in metrics.json -> what differs if they do
+# Facts in metrics.json -> what differs between runs whose facts differ
 COMPARED_FACTS = {
     "vectors": "the word vectors",
     "tokenizer": "the code of the tokenizer",
     "train_fingerprint": "the training reviews",
     "extra_fingerprint": "the texts of data.extra",
 }
-# Settings that the files of conf/model set: they belong to a rung, unless the command line has them
+# Settings that files of conf/model set. They belong to a rung unless the command line sets them.
 SET_BY_RUNGS = (
     *("model", "optim", "embedding_lr", "init", "patience", "data.extra", "data.word_dropout"),
     *("trainer.max_epochs", "trainer.gradient_clip_val"),
@@ -39,7 +39,8 @@ NOT_IN_LABELS = ("experiment", "model.name", "model.extends")
 class Variant:
     """Runs that differ only in seed, hardware, logging and paths.
 
-    overrides: the overrides that all its runs have and that not every run of the comparison has.
+    overrides: the overrides that all its runs share, without those that all runs of the comparison
+        share.
     """
 
     model: str
@@ -52,28 +53,29 @@ class Variant:
         return self.runs[0].settings["model"].get("extends")
 
     def endings(self, common: Collection[str]) -> list[list[str]]:
-        """Returns what can follow the name of the model in a label, the shortest first; no other
-        variant has the last one.
+        """Returns what can follow the name of the model in a label, the shortest first. The last
+        ending is unique.
 
-        common: the sources of all runs, which are not in labels.
+        common: the sources that all runs share, which labels omit.
         """
         run = self.runs[0]
-        whole = self.overrides
+        own_sources = [source for source in sources(run) if source not in common]
         return [
-            in_short(whole),
-            whole,
-            in_short([*whole, *(source for source in sources(run) if source not in common)]),
-            [*whole, f"#{hexdigest({'': run.variant_identity})}"],
+            in_short(self.overrides),
+            self.overrides,
+            in_short([*self.overrides, *own_sources]),
+            [*self.overrides, f"#{hexdigest({'': run.variant_identity})}"],
         ]
 
 
 def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
-    """Groups the runs by all but seed and hardware. Variants of one model are sorted by their
-    overrides, the fewest first; the others are compared with the first one.
+    """Groups the runs by everything except seed and hardware. Variants of one model are sorted by
+    their overrides, the fewest first; the others are compared with the first one.
 
-    A label is the model's name and the overrides that not all runs have: `residual layers=6`,
-    `residual_pe score=Dot`. Where that is the same, whole names and the experiment are given, then
-    the names of the files of data, vectors and first weights, at last a digest of all.
+    A label is the model's name and the overrides that not all runs share: `residual layers=6`,
+    `residual_pe score=Dot`. Labels that would be equal contain the whole names of settings and the
+    experiment; if they are still equal, the file names of data, vectors and first weights; as a
+    last resort, a digest.
     """
     common = shared_overrides(runs)
     variants = []
@@ -83,20 +85,19 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         variants.append(Variant(group[0].model, overrides, by_seed))
     order = models_in_order(variants)
 
-    def place(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
+    def rank(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
         overrides = variant.overrides
         return order.index(variant.model), len(overrides), list(map(sort_key, overrides))
 
-    variants.sort(key=place)
+    variants.sort(key=rank)
     common_sources = set.intersection(*(set(sources(run)) for run in runs))
     for endings in zip(*(variant.endings(common_sources) for variant in variants), strict=True):
         times = Counter(variant.label for variant in variants)
         for variant, ending in zip(variants, endings, strict=True):
             if not variant.label or times[variant.label] > 1:
                 owner = variant.runs[0].owner  # "" unless folders are compared
-                variant.label = " ".join(
-                    [*([f"{owner}:"] if owner else []), variant.model, *ending]
-                )
+                label = " ".join([variant.model, *ending])
+                variant.label = f"{owner}: {label}" if owner else label
     return variants
 
 
@@ -108,23 +109,25 @@ def models_in_order(variants: Sequence[Variant]) -> list[str]:
         count = variant.runs[0].metrics.get("parameters") or math.inf
         parameters[variant.model] = min(count, parameters.get(variant.model, math.inf))
 
-    def place(model: str) -> tuple[int, float, str]:
-        before: list[str] = []
+    def rank(model: str) -> tuple[int, float, str]:
+        ancestors: list[str] = []
         parent = extended[model]
-        while parent is not None and parent not in before:  # a circle would have no end
-            before.append(parent)
+        while parent is not None and parent not in ancestors:  # models may extend each other
+            ancestors.append(parent)
             parent = extended.get(parent)
-        return len(before), parameters[model], model
+        return len(ancestors), parameters[model], model
 
-    return sorted(extended, key=place)
+    return sorted(extended, key=rank)
 
 
 # --- labels ---------------------------------------------------------------------------------------
 
 
 def in_short(overrides: Sequence[str]) -> list[str]:
-    """Returns the overrides in short, without the experiment; equal last names remain whole."""
-    named = [one for one in overrides if one.partition("=")[0] not in NOT_IN_LABELS]
+    """Returns the shortened overrides, without the experiment. If two short names are equal, the
+    overrides remain whole.
+    """
+    named = [override for override in overrides if override.partition("=")[0] not in NOT_IN_LABELS]
     short = list(map(shortened, named))
     times = Counter(override.partition("=")[0] for override in short)
     return [
@@ -177,18 +180,18 @@ def sources(run: FinishedRun) -> list[str]:
 def neighbors(
     variants: Sequence[Variant], against: str | None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the pairs to compare, as indices (from, to) of variants, and sentences on what else
-    they differ in, or why a variant is compared with none.
+    """Returns the pairs to compare, as indices (from, to) of variants, and sentences that state in
+    what else they differ, or why a variant is not compared.
 
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
     is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
     before it, unless `extends` is null. Of several variants of that rung, the one that differs
     least is chosen. The two may differ only in settings that rungs set (SET_BY_RUNGS). If
     the command line changed some of these, a sentence names them. Further variants of a rung are
-    compared with its first variant, and with the variant of the rung they extend that has equal
+    compared with its first variant, and with the variant of the extended rung that has equal
     overrides.
 
-    against: all others are compared with this variant instead, if it is among them.
+    against: the variant that all others are compared with instead, if it is in `variants`.
     """
     if against is not None and (chosen := find_variant(variants, against)) is not None:
         return [(chosen, to) for to in range(len(variants)) if to != chosen], []
@@ -208,9 +211,9 @@ def neighbors(
             same_data = [i for i in equal if not by_index[i].others]
             pairs += [(i, index) for i in (*same_data[:1], first)]
         elif by_index:
-            # The fewest other differences decide, then the fewest of rungs.
-            counts = {i: (len(one.others), len(one.of_rungs)) for i, one in by_index.items()}
-            nearest = min(counts, key=counts.__getitem__)
+            nearest = min(
+                by_index, key=lambda i: [len(by_index[i].others), len(by_index[i].of_rungs)]
+            )
             of_rungs, others = by_index[nearest]
             old = variants[nearest].label
             if others:
@@ -240,9 +243,9 @@ def find_variant(variants: Sequence[Variant], name: str) -> int | None:
 
 
 class Differences(NamedTuple):
-    """In what two variants differ, such as `data.tokenizer (ptb, not basic_english)`.
+    """The differences of two variants, such as `data.tokenizer (ptb, not basic_english)`.
 
-    of_rungs: settings that rungs set themselves and that the command line of one variant has.
+    of_rungs: settings that rungs set themselves and that only one command line changes.
     others: all other settings.
     """
 
@@ -251,8 +254,8 @@ class Differences(NamedTuple):
 
 
 def differences(new: Variant, old: Variant) -> Differences:
-    """Returns how `old` differs from `new`, apart from its rung: `optim.lr (0.001, not 0.003)` if
-    the command line of `new` has optim.lr=0.003, and else `data.tokenizer (ptb, not whitespace)`.
+    """Returns how `old` differs from `new`, except for the rung: `optim.lr (0.001, not 0.003)` if
+    the command line of `new` contains optim.lr=0.003, or `data.tokenizer (ptb, not whitespace)`.
 
     Settings that only one model has belong to the rung, unless they are in the command line.
     """
@@ -262,7 +265,8 @@ def differences(new: Variant, old: Variant) -> Differences:
     old_settings = without(old_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
     overrides = {*new_run.overrides} ^ {*old_run.overrides}
     typed = {override.partition("=")[0] for override in overrides}
-    found = Differences([], [])
+    of_rungs = []
+    others = []
     for setting in sorted(new_settings.keys() | old_settings.keys()):
         value = new_settings.get(setting)
         old_value = old_settings.get(setting)
@@ -276,14 +280,14 @@ def differences(new: Variant, old: Variant) -> Differences:
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
         if within(setting, *SET_BY_RUNGS):
             if in_both and is_typed:
-                found.of_rungs.append(text)
+                of_rungs.append(text)
         elif in_both or is_typed:
-            found.others.append(text)
-    # a rung may have texts of its own
+            others.append(text)
+    # If data.extra differs, the difference of its texts is already listed, or belongs to the rung.
     has_extra = new_settings.get("data.extra") != old_settings.get("data.extra")
     for fact, name in COMPARED_FACTS.items():
         pair = new_run.metrics.get(fact), old_run.metrics.get(fact)
         explained = fact == "extra_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
-            found.others.append(name)
-    return found
+            others.append(name)
+    return Differences(of_rungs, others)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# numbers in metrics.json that loggers receive under the same names
+# Numbers in metrics.json that loggers receive under the same names
 LOGGED_FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
 
 
@@ -89,7 +89,8 @@ class AdaptedLogger(RunLogger):
         self.logger.log_metrics(dict(values), step=metrics["steps"])
 
     def end(self, failed: bool) -> None:
-        self.logger.finalize("failed" if failed else "success")  # again, after the results
+        # The Trainer has finalized the logger before the results were logged.
+        self.logger.finalize("failed" if failed else "success")
 
 
 class Tracker:
@@ -162,7 +163,7 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        """Ends the loggers, so that nothing from the next job in this process is logged to them."""
+        """Ends the loggers, so that they log nothing from the next job in this process."""
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice} did not end"):
                 logger.end(failed=error is not None)
@@ -194,8 +195,8 @@ def fill_placeholders(arguments: NestedDict, folder: Path, name: str) -> NestedD
 
 
 def logged_results(metrics: NestedDict) -> dict[str, float]:
-    """Returns the best validation values and the test values, which are the floats of metrics.json
-    with these prefixes, and the speed, by their names in loggers.
+    """Returns the best validation values, the test values and the speed in metrics.json by their
+    names in loggers.
     """
     values = {name: metrics[name] for name in LOGGED_FACTS if name in metrics}
     for prefix, shown in (("val_", "best/val_"), ("test_", "test/")):

@@ -1,4 +1,4 @@
-"""Calls and requests to servers with a timeout."""
+"""Function calls and requests to servers with a timeout."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

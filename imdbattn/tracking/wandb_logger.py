@@ -229,13 +229,13 @@ def start_wandb(
             return run
         except Exception as error:  # training continues without it
             log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
-            if wandb.run is None:  # the id of a run that did not start stays in use until then
+            if wandb.run is None:  # without teardown, the id of the failed run would stay in use
                 wandb.teardown()
     return None
 
 
 def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
-    """Returns W&B settings with which nothing private is sent, unless `settings` say so."""
+    """Returns settings of W&B with which nothing private is sent unless `settings` allow it."""
     return {
         "init_timeout": settings["timeout"],
         "finish_timeout": 60,
@@ -250,8 +250,8 @@ def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
 
 
 def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
-    """Completes the config of a W&B run, and makes epochs the x axis of its curves, or steps if a
-    curve has no epochs.
+    """Completes the config of a W&B run, and sets the x axis of its curves: epochs, or steps for
+    curves without epochs.
 
     A parameter `model` of a W&B sweep hides the settings `model`; these are logged again.
     """
@@ -277,7 +277,7 @@ def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
     except Exception as error:
         sync = f"wandb sync --include-online {quoted}/*run-*-{run.id}"
         log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), sync)
-        # wandb waits for its process at exit, too, unless it has been torn down
+        # At exit, wandb would wait for its process again.
         if isinstance(error, TimeoutError):
             with suppress(Exception):
                 result_within(1, wandb.teardown)

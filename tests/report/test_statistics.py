@@ -106,7 +106,7 @@ def test_seeds_that_agree_by_chance_count_with_the_noise_of_their_predictions():
     """By hand: both seeds have the same accuracy, so the mean square of the seeds is 0, and that of
     the rest, 4 of 160 (S - 1) (N - 1) x 1/2, takes its place.
     """
-    agreeing = statistics.over_seeds(FOUR_EACH)
+    agreeing = statistics.seeds_variance(FOUR_EACH)
     assert agreeing.variance == pytest.approx((8 * 2 * 0.25 / 80) / 81 / 2)
     _, (low, high), _ = statistics.estimate_difference(FOUR_EACH, errors(81, range(4)))
     gain = FOUR_EACH.mean(1) - errors(81, range(4)).mean(1)
@@ -131,8 +131,8 @@ def test_the_interval_of_one_seed_is_that_of_clopper_and_pearson():
 def test_the_interval_of_several_seeds_is_that_of_korn_and_graubard():
     """Of two seeds with 95 and 80 %, the degrees of freedom are few."""
     right_NS = errors(200, range(10), range(40))
-    parts = [statistics.over_reviews(right_NS.mean(1)), statistics.over_seeds(right_NS)]
-    variance, freedom = statistics.added(parts)
+    parts = [statistics.reviews_variance(right_NS.mean(1)), statistics.seeds_variance(right_NS)]
+    variance, freedom = statistics.total_variance(parts)
     narrow, wide = stats.t.ppf(0.975, (199, freedom))
     effective = 0.875 * 0.125 / variance * (narrow / wide) ** 2
     theirs = proportion_confint(0.875 * effective, effective, method="beta")
@@ -165,8 +165,10 @@ def test_components_of_the_variance_are_those_of_a_two_way_analysis_of_variance(
     rows, columns = np.indices(value_NS.shape)
     table = pd.DataFrame({"y": value_NS.ravel(), "n": rows.ravel(), "s": columns.ravel()})
     squares = anova_lm(ols("y ~ C(n) + C(s)", table).fit())["mean_sq"]
-    assert statistics.over_seeds(value_NS) == pytest.approx((squares["C(s)"] / 160, 3))
-    assert statistics.over_reviews(value_NS.mean(1)) == pytest.approx((squares["C(n)"] / 160, 39))
+    assert statistics.seeds_variance(value_NS) == pytest.approx((squares["C(s)"] / 160, 3))
+    assert statistics.reviews_variance(value_NS.mean(1)) == pytest.approx(
+        (squares["C(n)"] / 160, 39)
+    )
 
 
 @given(
@@ -182,7 +184,7 @@ def test_degrees_of_freedom_are_those_of_welchs_test(variances, seeds):
         samples.append(values * np.sqrt(variance * count / values.var(ddof=1)))
     expected = stats.ttest_ind(*samples, equal_var=False).df
     parts = [statistics.Variance(v, n - 1) for v, n in zip(variances, seeds, strict=True)]
-    assert statistics.added(parts) == pytest.approx((sum(variances), expected))
+    assert statistics.total_variance(parts) == pytest.approx((sum(variances), expected))
 
 
 def test_the_difference_of_two_models_is_that_of_bonett_and_price():
@@ -208,7 +210,7 @@ def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
     fitted = model.fit(cov_type="cluster", cov_kwds={"groups": text_N})
     value_T = statistics.by_text(value_NS, text_N)[:, 0]
     assert value_T.mean() == pytest.approx(value_NS.mean())
-    assert statistics.over_reviews(value_T).variance == pytest.approx(fitted.cov_params()[0, 0])
+    assert statistics.reviews_variance(value_T).variance == pytest.approx(fitted.cov_params()[0, 0])
 
 
 def test_groups_of_pseudo_values_keep_equal_texts_together():

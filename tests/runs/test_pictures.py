@@ -52,14 +52,14 @@ def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung,
 
 def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
     net = reader("tuned").net
-    panels = by_distance(scores_by_distance(net, reach=4)).axes
+    panels = by_distance(scores_by_distance(net)).axes
     assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
     for axes, layer in zip(panels, net.layers, strict=True):
         part = layer.f.distances
         for head, line in enumerate(axes.get_lines()):
             assert line.get_label() == f"head {head + 1}"
             apart_R, shown_R = line.get_data()
-            assert apart_R.tolist() == list(range(-4, 5))
+            assert apart_R.tolist() == list(range(-20, 21))
             angle_RM = torch.tensor(apart_R)[:, None] * math.pi / 64 ** (torch.arange(8) / 7)
             added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
             np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)

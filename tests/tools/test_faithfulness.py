@@ -40,7 +40,7 @@ from imdbattn.tools.faithfulness.erasure import (
     true_words,
     words_of,
 )
-from imdbattn.tools.faithfulness.experiment import randomized
+from imdbattn.tools.faithfulness.experiment import randomized_nets
 from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
 from tests import nets
 from tests.marks import slow
@@ -155,9 +155,9 @@ def test_value_zeroing_measures_how_far_an_output_moves(settings):
 
 def test_weights_are_randomized_from_the_output_downwards(settings):
     net = nets.net(settings, "residual_pe_cls", "model.net.layers=2")
-    stages = randomized(net, 0)
+    stages = randomized_nets(net, 0)
     assert list(stages) == ["output", "pooling", "layer 2", "layer 1"]
-    again, weights = randomized(net, 0)["layer 1"].state_dict(), stages["layer 1"].state_dict()
+    again, weights = randomized_nets(net, 0)["layer 1"].state_dict(), stages["layer 1"].state_dict()
     assert all(again[name].equal(weights[name]) for name in weights)
     for number, other in enumerate(stages.values()):
         changed = {

@@ -26,7 +26,7 @@ class Cell(Read):
     """Asks for one query and all keys. Layers count from 1, with 0 for the pooling; heads from 1;
     queries, the rows of a map, from 0.
 
-    padding: number of padded positions after the review. masked: False makes them words.
+    padding: number of padded positions after the review. masked: False treats them as words.
     """
 
     layer: Annotated[int, Field(ge=0)]
@@ -38,8 +38,8 @@ class Cell(Read):
     @torch.no_grad()
     def answer(self, runs: Runs) -> bytes:
         """Returns, as `framed`: query (d,), keys (K, d), values (K, V), scores, mask, weights (K,),
-        output (V,); projected (d,), the query as the score projects it, if it is a product; added
-        (K,), the part of distances in the scores.
+        output (V,); for a score that is a product, projected (d,), the projected query; with
+        distances, added (K,), their part in the scores.
 
         Raises UserError for a custom part that does not use `Attention`.
         """

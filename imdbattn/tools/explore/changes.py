@@ -23,7 +23,7 @@ class Changes(BaseModel):
     """What is disabled or changed.
 
     A disabled head outputs zeros, a disabled layer is skipped, and a disabled word is removed; the
-    others keep their positions.
+    other words keep their positions.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -49,7 +49,7 @@ class Changes(BaseModel):
 def shuffled(size: int, seed: int) -> list[int]:
     """Returns a random permutation of `size` indices, from a Lehmer generator.
 
-    static/model.js computes the same one, so that a link has the same effect in a file.
+    static/model.js computes the same permutation, so that a link has the same effect in a file.
     """
     order = list(range(size))
     state = seed % 2147483646 + 1
@@ -57,8 +57,8 @@ def shuffled(size: int, seed: int) -> list[int]:
         state = state * 48271 % 2147483647
     for last in range(size - 1, 0, -1):
         state = state * 48271 % 2147483647
-        other = state % (last + 1)
-        order[last], order[other] = order[other], order[last]
+        swapped = state % (last + 1)
+        order[last], order[swapped] = order[swapped], order[last]
     return order
 
 
@@ -107,14 +107,14 @@ def changed(net: Any, changes: Changes) -> Iterator[None]:
 def enabled_rollout(changes: Changes, weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
     """Returns `rollout` through the enabled heads.
 
-    A layer without any has only its skip connection.
+    A layer without enabled heads has only its skip connection.
     """
     *layers, pooling = weights
     numbers = changes.kept_layers(len(layers) + len(set(changes.layers)))
     enabled = []
     for number, weights_BHTT, skip in zip(numbers, layers, skips, strict=True):
-        off = changes.heads_of(number)
-        kept = [head for head in range(weights_BHTT.shape[1]) if head + 1 not in off]
+        disabled = changes.heads_of(number)
+        kept = [head for head in range(weights_BHTT.shape[1]) if head + 1 not in disabled]
         nothing = torch.eye(weights_BHTT.shape[-1])[None, None].to(weights_BHTT) * float(skip)
         enabled.append(weights_BHTT[:, kept] if kept else nothing)
     return rollout([*enabled, pooling], skips)

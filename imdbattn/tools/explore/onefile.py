@@ -60,30 +60,24 @@ class PageModel:
             if tokenizer not in RULES:
                 raise UserError(f"the tokenizer {tokenizer} cannot run in the browser")
 
-    @property
-    def vectors_fingerprint(self) -> str:
-        """The fingerprint of its vectors, which models with one table share."""
-        return self.predictor.metadata["vectors"]
-
 
 def test_reviews(run: FinishedRun, predictions: SplitPredictions) -> list[dict[str, Any]]:
-    """Returns row (in the source), text and label of all test reviews.
+    """Returns the row in the source, text and label of each test review.
 
-    predictions: those of the run for these reviews.
+    predictions: the predictions of the run for the test reviews.
     """
-    rows_N = predictions.rows_N
-    texts = run.texts("test", rows_N)
-    labels = [run.labels[label] for label in predictions.labels_N]
-    columns = zip(rows_N.tolist(), texts, labels, strict=True)
-    return [{"row": row, "text": text, "label": label} for row, text, label in columns]
+    texts = run.texts("test", predictions.rows_N)
+    columns = zip(predictions.rows_N.tolist(), texts, predictions.labels_N, strict=True)
+    labels = run.labels
+    return [{"row": row, "text": text, "label": labels[index]} for row, text, index in columns]
 
 
 def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
     """Returns the ids, sorted, of the words that the page keeps for models with one table, (K,).
 
-    These are the `words` most frequent words of the training reviews; None keeps all that occur in
-    them. If the training reviews of a model are not available, the first rows of the vectors are
-    kept, which are ordered by frequency.
+    These are the `words` most frequent words of the training reviews, or, for None, all words that
+    occur in them. If the training reviews of a model are not available, the first rows of the
+    vectors are kept, which are ordered by frequency.
     """
     rows = len(models[0].predictor.vectors.table_VD)
     total_V = torch.zeros(rows, dtype=torch.int64)
@@ -116,7 +110,7 @@ def add_array(
     """Appends a matrix to the arrays of the page, each of which begins at a multiple of four bytes.
     Returns its type, its size, and the index of its first byte.
 
-    float16: all low bytes, then all high bytes, which gzip compresses better.
+    For float16, all low bytes precede all high bytes, which gzip compresses better.
     """
     rows, columns = values.shape
     start = sum(map(len, arrays))
@@ -130,7 +124,7 @@ def add_array(
 
 
 def rules_of(name: str) -> dict[str, Any]:
-    """Returns the rules of a tokenizer for static/tokens.js. A replacement that is None is NFC."""
+    """Returns the rules of a tokenizer for static/tokens.js. None stands for NFC normalization."""
     pipeline = json.loads(pipeline_of(name).to_str())
     replacements: list[dict[str, Any] | None] = []
     for rule in pipeline["normalizer"]["normalizers"]:
@@ -154,9 +148,9 @@ def page_data(
     vectors: list[dict[str, Any]] = []
     tests: dict[str, list[dict[str, Any]]] = {}  # fingerprint of a test set -> its reviews
     for model in models:
-        key = model.vectors_fingerprint
+        key = model.predictor.metadata["vectors"]
         if key not in words_of:
-            same = [other for other in models if other.vectors_fingerprint == key]
+            same = [other for other in models if other.predictor.metadata["vectors"] == key]
             words_of[key] = chosen_words(same, words)
         small = reduced(model.predictor, words_of[key], precision)
         if len(vectors) < len(words_of):
@@ -184,10 +178,10 @@ def page_data(
 
 
 def new_id(name: str, ids: Sequence[str]) -> str:
-    """Returns a name that is not among the ids, and that an address can contain."""
+    """Returns a name that is not among the ids, and that a URL can contain."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    others = sum(other == name or other.startswith(f"{name}-") for other in ids)
-    return f"{name}-{others + 1}" if others else name
+    used = sum(other == name or other.startswith(f"{name}-") for other in ids)
+    return f"{name}-{used + 1}" if used else name
 
 
 def model_facts(
@@ -197,7 +191,7 @@ def model_facts(
     arrays: list[bytes],
     precision: Precision,
 ) -> dict[str, Any]:
-    """Returns what the page shows of a model, and how it computes it.
+    """Returns what the page shows of a model, and what it needs to compute it.
 
     accuracy_here: the accuracy on all test reviews with the words and vectors of the page.
 
@@ -263,7 +257,7 @@ def modules(name: str, seen: dict[str, str]) -> dict[str, str]:
 
 
 def imported(match: re.Match[str]) -> str:
-    """Returns an import statement as one of the script of `program`."""
+    """Returns a statement of the script of `program` that replaces an import statement."""
     whole, names, module = match.groups()
     wanted = whole or "{ " + names.replace(" as ", ": ") + " }"
     return f'const {wanted} = modules["{module}"];\n'
@@ -272,7 +266,7 @@ def imported(match: re.Match[str]) -> str:
 def program() -> str:
     """Returns all modules of static/ as one script, each in a function of its own.
 
-    A page runs it, and so does the worker of the page, which is made from its text.
+    The page runs it, and so does its worker, which is created from the text of the script.
     """
     parts = ['"use strict";\nconst modules = {};\n']
     for name, source in modules(ENTRY, {}).items():

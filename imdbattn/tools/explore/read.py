@@ -5,10 +5,9 @@ Also its position vectors, and what its distances add to the scores.
 Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or positions; D width.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import accumulate, compress
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -26,12 +25,12 @@ from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.runs import Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep
 
-# largest number of words for which weights are sent, whose number grows with its square
+# Weights are sent for up to this number of words; their number grows with its square.
 MAPS = 1024
 
 
 class Reading:
-    """A text as a model reads it: shuffled, and with words removed, as the changes say.
+    """A text as a model reads it, with its words shuffled and removed as in `changes`.
 
     Attributes:
         batch: a batch of this review.
@@ -54,12 +53,16 @@ class Reading:
             maker = predictor.batch_maker([text])
         else:
             self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
-            names = [text[words[place].start : words[place].end] for place in self.order_T]
+            words = [words[index] for index in self.order_T]
+            names = [text[word.start : word.end] for word in words]
             self.text = " ".join(names)
-            self.spans = spans_of(names)
+            starts = accumulate((len(name) + 1 for name in names), initial=0)
+            # One start more than names
+            self.spans = [
+                (start, start + len(name)) for start, name in zip(starts, names, strict=False)
+            ]
             self.unread = 0
-            ids = [words[place].id for place in self.order_T]
-            maker = predictor.batch_maker_of_ids(ragged([ids]))
+            maker = predictor.batch_maker_of_ids(ragged([[word.id for word in words]]))
         self.batch = maker.of_items(np.arange(1))
         self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
@@ -89,16 +92,6 @@ class Reading:
         numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
         layers = dict(zip(numbers, prediction.attention.layers.values(), strict=True))
         return replace(prediction, attention=replace(prediction.attention, layers=layers)), None
-
-
-def spans_of(names: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns start and end of each word in a text of words that are separated by spaces."""
-    spans = []
-    start = 0
-    for name in names:
-        spans.append((start, start + len(name)))
-        start += len(name) + 1
-    return spans
 
 
 def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.ndarray]]:
@@ -155,7 +148,7 @@ class Read(Message):
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
             "layers": len(getattr(net, "layers", ())),
-            "attentions": [each for each, _ in attentions],
+            "attentions": [facts for facts, _ in attentions],
             "has_positions": bool(positional(net)),
             "note": note,
         }
@@ -166,7 +159,7 @@ class Read(Message):
 
 def word_facts(reading: Reading, prediction: Classification) -> list[dict[str, Any]]:
     """Returns the words that are read, in the order in which they are shown: start and end in the
-    text that is shown, place in the text that was sent, share, and whether it is removed.
+    displayed text, index in the text that was sent (`place`), share, and whether it is removed.
     """
     shares_T = np.full(len(reading.order_T), None)
     if prediction.words:
@@ -175,10 +168,9 @@ def word_facts(reading: Reading, prediction: Classification) -> list[dict[str, A
     order = reading.order_T.tolist()
     kept = reading.kept_T.tolist()
     columns = zip(reading.spans, order, shares_T, kept, strict=True)
-    for (start, end), place, share, is_kept in columns:
-        words.append(
-            {"start": start, "end": end, "place": place, "share": share, "removed": not is_kept}
-        )
+    for (start, end), index, share, is_kept in columns:
+        word = {"start": start, "end": end, "place": index, "share": share, "removed": not is_kept}
+        words.append(word)
     return words
 
 

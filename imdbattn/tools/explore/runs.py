@@ -52,7 +52,7 @@ class Runs:
             for run in variant.runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label
-        # predictor(id of a run): its model. Call it while holding `lock`.
+        # predictor(id of a run) returns its model. Call it while holding `lock`.
         self.predictor = lru_cache(LOADED)(self.load)
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
@@ -70,14 +70,14 @@ class Runs:
         return predictor
 
     def page_model(self, name: str) -> PageModel:
-        """Returns a run as a model of a file. Call it while holding `lock`."""
+        """Returns the model of a run for a page in one file. Call it while holding `lock`."""
         run = self.by_id[name]
         predictor = cast(ReviewPredictor, self.predictor(name))  # PageModel checks it
         return PageModel(self.labels[name], predictor, run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
-        """Returns what the page shows before a run is chosen, a source for a first output, and the
-        parts of sentences of the order probe.
+        """Returns what the page shows before a run is chosen, the source of the first output, and
+        the parts of the sentences of the order probe.
         """
         writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
         source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
@@ -119,7 +119,7 @@ class Reviews(Message):
 
 
 def write_runs(options: ExploreSettings) -> None:
-    """Writes one file with all runs that a browser can compute, and prints what it has."""
+    """Writes one file with all runs that a browser can compute, and prints its contents."""
     out = expanded(str(options.out))
     refuse_other_file(out)  # this precedes the loading of models
     runs = Runs(options)

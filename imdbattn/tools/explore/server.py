@@ -1,6 +1,6 @@
 """The server of the page: static files, and answers to the messages of the page.
 
-All addresses are below /<token>/. Only requests for 127.0.0.1 or localhost are answered, so that no
+All paths start with /<token>/. Only requests for 127.0.0.1 or localhost are answered, so that no
 other site can reach the server by a host name of its own.
 """
 
@@ -74,7 +74,7 @@ def endpoint(message_type: type[Message], runs: Runs) -> Callable[[Request], Awa
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Returns what is wrong, in one line."""
+    """Returns a response that states in one line what is wrong."""
     status = 400
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False)[0]
@@ -102,7 +102,7 @@ def make_server(runs: Runs, token: str) -> uvicorn.Server:
     routes.append(Mount("/", StaticFiles(directory=static, html=True)))
     handled: list[int | type[Exception]] = [
         *(ValidationError, UserError, HTTPException, ClientDisconnect),
-        Exception,  # of others, the traceback is also printed
+        Exception,  # starlette also prints the traceback of any other exception
     ]
     app = Starlette(
         routes=[Mount(f"/{token}", routes=routes)],

@@ -116,10 +116,10 @@ def projected_values(observed: Observed) -> Tensor:
 
 
 def zeroed_rows(observed: Observed) -> Tensor:
-    """Returns value zeroing (Mohebbi et al. 2023): the cosine distance that each output moves if
-    the value of a key is zero.
+    """Returns value zeroing (Mohebbi et al. 2023): the cosine distance by which each output moves
+    if the value of a key is zero.
 
-    The weights stay as they are. Distances are divided by their sum for each query.
+    The weights do not change. Distances are divided by their sum for each query.
     """
     whole_BHQV = observed.weights_BHQK @ observed.value_BHKV
     output_BQD = output_of(observed, torch.arange(len(whole_BHQV)), whole_BHQV)
@@ -143,7 +143,7 @@ def output_of(observed: Observed, review_R: Tensor, attended_RHQV: Tensor) -> Te
         return attended_RHQV[:, 0]  # a pooling that weighs x itself
     with ExitStack() as stack:
         for attention in attentions(observed.part):
-            # a hook would not save the computation of the weights
+            # With a hook, the attention would still be computed.
             attention.forward = lambda *_: attended_RHQV
             stack.callback(delattr, attention, "forward")
         words = WordPositions(*(column[review_R] for column in observed.words))
@@ -176,7 +176,7 @@ def of_last_layer(rows: Sequence[Tensor], batch: Batch) -> Tensor:
 def from_attention(
     shares: Callable[[Sequence[Tensor], Batch], Tensor], rows_of: Callable[[Observed], Tensor]
 ) -> Attribution:
-    """Returns an attribution by attention: the share of each word in the pooled vector.
+    """Returns an attribution by attention, the share of each word in the pooled vector.
 
     shares: `through`, `averaged` or `of_last_layer`. rows_of: `weight_rows`, `norm_rows`
     or `zeroed_rows`, which return (B, Q, K) for a layer or the pooling.
@@ -194,7 +194,7 @@ def predicted_labels(net: Classifier, batch: Batch) -> Tensor:
 
 
 def from_vectors(net: Classifier, x_BTE: Tensor, batch: Batch, label_B: Tensor) -> Tensor:
-    """Returns (B,): the log-odds of the labels, given the vectors of the words."""
+    """Returns (B,): the log-odds of the labels for these vectors of the words."""
     return log_odds(net.head(net.dropout(net.pooling(*net.encode(x_BTE, batch)))), label_B)
 
 
@@ -247,10 +247,10 @@ def change_from_zero(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
 def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     """Returns the decrease of the log-odds when a word is removed, as word dropout removes it."""
     attributions_BT = torch.zeros(batch.tokens_BT.shape)
-    place_T = torch.arange(batch.tokens_BT.shape[1])
+    position_T = torch.arange(batch.tokens_BT.shape[1])
     whole_B = log_odds(net(batch), label_B)
-    for r, t in in_chunks(len(place_T), *words_of(batch).nonzero(as_tuple=True)):
-        without_R = net(keep(take(batch, r), place_T != t[:, None]))
+    for r, t in in_chunks(len(position_T), *words_of(batch).nonzero(as_tuple=True)):
+        without_R = net(keep(take(batch, r), position_T != t[:, None]))
         attributions_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
     return attributions_BT
 
@@ -278,15 +278,15 @@ def applicable(net: Classifier) -> list[str]:
     """Returns the names of the attributions that a network has.
 
     A network without layers has only attributions through its pooling, and none by attention if the
-    pooling is a mean. The values are known only in our layers. `all_layers` equals `last_layer`
-    where there is one layer, and is omitted.
+    pooling is a mean. The values are known only in layers of this package. `all_layers` is omitted
+    if there is one layer, because it equals `last_layer`.
     """
     without = {"all_layers"} if len(net.layers) == 1 else set()
     if not len(net.layers):
         without = {"last_layer", "all_layers", "norms", "value_zeroing"}
         if isinstance(net.pooling, MeanPooling):
             without = {*RAW, *WITH_VALUES}
-    is_own = not all(isinstance(layer, PlainLayer) for layer in net.layers)
-    if is_own or isinstance(net.pooling, LabelQueryPooling):
+    has_custom_layer = not all(isinstance(layer, PlainLayer) for layer in net.layers)
+    if has_custom_layer or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
     return [name for name in ATTRIBUTIONS if name not in without]

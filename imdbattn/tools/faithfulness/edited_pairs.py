@@ -70,7 +70,7 @@ def class_of(label: str, names: Sequence[str]) -> int:
 
 
 def letters(text: str) -> str:
-    """Returns the text for comparison: without tags, spaces, punctuation and case."""
+    """Returns the letters and digits of a text in lower case, without tags, for comparison."""
     return re.sub(r"<[^>]*>|[\W_]", "", text.lower())
 
 

@@ -1,4 +1,4 @@
-"""Evaluates attributions: by the label without the words, and by words that are known to matter.
+"""Evaluates attributions by erasing words, and by words that are known to matter.
 
 DeYoung et al. 2020, "ERASER", sections 4.1 and 4.2; Edin et al. 2024, "Normalized AOPC".
 
@@ -89,9 +89,9 @@ def ranks(attributions_BT: Tensor, batch: Batch) -> Tensor:
 
 
 def removed_words(share: float, words: int) -> int:
-    """Returns the share of the words, rounded up, but not all of them.
+    """Returns the number of words in a share, rounded up, but fewer than all words.
 
-    0.07 of 100 words is 7, whatever the rounding.
+    A share of 0.07 of 100 words is 7 words, in spite of rounding errors.
     """
     return min(math.ceil(share * words - 1e-9), words - 1) if words else 0
 
@@ -181,8 +181,8 @@ def search_removals(
             order_PT = alone_PT.argsort(1, descending=True)
             grown = []
             first_PT = order_PT[:, : more - 1]
-            for other in range(min(beam, words - size + 1)):  # the last of the words is another one
-                last_P1 = order_PT[:, more - 1 + other, None]
+            for skipped in range(min(beam, words - size + 1)):  # only the last word differs
+                last_P1 = order_PT[:, more - 1 + skipped, None]
                 chosen_PT = torch.cat([first_PT, last_P1], 1)
                 grown.append(removed_PT.scatter(1, chosen_PT, True))
             removed_PT, set_P = torch.cat(grown).unique(dim=0, return_inverse=True)
@@ -211,6 +211,6 @@ def average_precision(ranks_BT: Tensor, true_BT: Tensor) -> Tensor:
     It is 1 if the true words have the first ranks, and 0 without true words.
     """
     in_order_BT = torch.zeros_like(true_BT).scatter(1, ranks_BT, true_BT)
-    places_T = torch.arange(1, true_BT.shape[1] + 1)
-    precisions_BT = in_order_BT.cumsum(1).double() / places_T
+    counts_T = torch.arange(1, true_BT.shape[1] + 1)
+    precisions_BT = in_order_BT.cumsum(1).double() / counts_T
     return (precisions_BT * in_order_BT).sum(1) / true_BT.sum(1).clamp(min=1)

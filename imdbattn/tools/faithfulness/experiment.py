@@ -101,10 +101,10 @@ def custom_attributions(options: FaithfulnessSettings) -> dict[str, CustomAttrib
 
 
 class Measurement(NamedTuple):
-    """A measurement of reviews of a split, or of originals of pairs."""
+    """A measurement of some reviews of a split, or of the originals of pairs."""
 
     name: str
-    depends_on: Mapping[str, object]  # besides the run, split and seed
+    depends_on: Mapping[str, object]  # what its numbers depend on, besides run, split and seed
     maker: BatchMaker
     chosen_N: np.ndarray  # the reviews
     measure: Callable[[Batch], MeasuredColumns]  # called with each batch
@@ -153,7 +153,7 @@ class Subject:
             attributions.observe(self.net, self.maker.of_items(self.chosen_N[:1]))
         is_probe = corpus.source_kind == "order_probe"
         words = corpus.vectors.words if is_probe else []
-        # its reviews have known reasons
+        # The reason for the label of a review of the order probe is known.
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
         self.pairs: list[EditedPair] = []
         if options.pairs_of and not is_probe:
@@ -193,7 +193,7 @@ class Subject:
             for name, number in limits.items():
                 measure = partial(self.found_edits, name)
                 made.append(Measurement(f"human-{name}", about, maker, every_N[:number], measure))
-        return [each for each in made if len(each.chosen_N)]  # a setting of 0 omits some
+        return [measurement for measurement in made if len(measurement.chosen_N)]
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""
@@ -235,7 +235,9 @@ class Subject:
         erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
         columns: dict[str, Tensor | Sequence[object]] = {
             "right": label_B == batch.labels_B,
-            "attributions": [column_T.tolist() for column_T in of_words(attributions_BT, batch)],
+            "attributions": [
+                column_T.tolist() for column_T in without_padding(attributions_BT, batch)
+            ],
             "comprehensiveness": erased_BS,
             "sufficiency": kept_BS,
         }
@@ -246,7 +248,7 @@ class Subject:
 
     @cached_property
     def randomized_nets(self) -> dict[str, Classifier]:
-        return randomized(self.net, self.options.seed)
+        return randomized_nets(self.net, self.options.seed)
 
     def correlated(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns the rank correlations of an attribution between the trained network and each
@@ -254,16 +256,16 @@ class Subject:
         """
         label_B = attributions.predicted_labels(self.net, batch)
         attribute = attributions.ATTRIBUTIONS[name][1]
-        trained = of_words(attribute(self.net, batch, label_B), batch)
+        trained = without_padding(attribute(self.net, batch, label_B), batch)
         columns = {}
         for stage, net in self.randomized_nets.items():
-            others = of_words(attribute(net, batch, label_B), batch)
-            columns[stage] = list(map(spearman, trained, others))
+            randomized = without_padding(attribute(net, batch, label_B), batch)
+            columns[stage] = list(map(spearman, trained, randomized))
         return columns
 
     @cached_property
     def edits(self) -> list[list[bool]]:
-        """For each pair, whether the words that are read of the original were edited."""
+        """Whether each word that is read of the original was edited, for each pair."""
         words_of = self.predictor.tokenizer.words
         edits = []
         for pair in self.pairs:
@@ -302,7 +304,7 @@ class Subject:
         return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
 
     def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
-        """Writes the file of a measurement, in the order of the reviews, unless it exists."""
+        """Writes the file of a measurement in the order of the reviews, unless it exists."""
         file = self.file(measurement)
         chosen_N = measurement.chosen_N
         maker = measurement.maker
@@ -314,23 +316,22 @@ class Subject:
         )
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, places in EvalPlans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
-            batch = maker.of_items(chosen_N[places])
-            measured += places.tolist()
+        for _, indices in EvalPlans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
+            batch = maker.of_items(chosen_N[indices])
+            measured += indices.tolist()
             columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
-            progress(len(places))
-        table = pd.DataFrame(columns).iloc[np.argsort(measured)]
-        write_table(file, table)
+            progress(len(indices))
+        write_table(file, pd.DataFrame(columns).iloc[np.argsort(measured)])
 
     def tables(self) -> Tables:
-        """Returns the measurements by their names."""
-        return {each.name: pq.read_table(self.file(each)) for each in self.measurements}
+        """Returns the tables of the measurements by their names."""
+        return {item.name: pq.read_table(self.file(item)) for item in self.measurements}
 
 
-def of_words(column_BT: Tensor, batch: Batch) -> list[Tensor]:
-    """Returns for each review what a column has for its words, without padding."""
+def without_padding(column_BT: Tensor, batch: Batch) -> list[Tensor]:
+    """Returns the entries of a column for the words of each review."""
     lengths = batch.lengths_B.tolist()
     return [column_T[:length] for column_T, length in zip(column_BT, lengths, strict=True)]
 
@@ -343,11 +344,12 @@ def spearman(first_T: Tensor, second_T: Tensor) -> float:
         return float(spearmanr(first_T, second_T).statistic)
 
 
-def randomized(net: Classifier, seed: int) -> dict[str, Classifier]:
-    """Returns networks with random weights from the output downwards (Adebayo et al. 2018, section
-    4.1), by the last such part.
+def randomized_nets(net: Classifier, seed: int) -> dict[str, Classifier]:
+    """Returns networks whose parts have random weights, from the output down to a part (Adebayo et
+    al. 2018, section 4.1), by the name of that part.
 
-    Random weights have the mean and the deviation of the trained ones. Word vectors remain.
+    Random weights have the mean and the deviation of the trained weights. Word vectors do not
+    change.
     """
     parts: dict[str, tuple[str, ...]] = {"output": ("head.",), "pooling": ("pooling.",)}
     for number in range(len(net.layers), 0, -1):

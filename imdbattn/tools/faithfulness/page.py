@@ -109,18 +109,18 @@ def pivoted(title: str, numbers: Sequence[MeasuredNumber]) -> Table:
     for about in abouts:
         counts = sorted({entry["reviews"] for entry in numbers if entry["about"] == about})
         reviews = f"{counts[0]:,}" + f" to {counts[-1]:,}" * (len(counts) > 1)
-        table.append([shown(about), reviews, *(cells.get((about, one), "") for one in variants)])
+        table.append([shown(about), reviews, *(cells.get((about, name), "") for name in variants)])
     return table
 
 
 def shown(about: str) -> str:
-    """Returns the attribution or text that a number is of, in words."""
+    """Returns the displayed name of an attribution or of a text of a pair."""
     name, comma, rest = about.partition(", ")
     return ATTRIBUTIONS[name][0] + comma + rest if name in ATTRIBUTIONS else about
 
 
 def cell(entry: MeasuredNumber) -> str:
-    """Returns a mean with its interval; without one if it has none, or is of too few reviews."""
+    """Returns a mean with its interval, if it has one and is of enough reviews."""
     text = decimal(entry["mean"], DIGITS)
     if entry["few"]:
         return f"{text} (too few reviews)"

@@ -1,6 +1,6 @@
 """The results of all runs on the same reviews: a row for each number, and the tested claims.
 
-Claims are tested as in a comparison: the interval and the p-value are of one model of the
+Claims are tested as in a comparison: the interval and the p-value come from one model of the
 uncertainty over reviews and seeds (report/statistics), and p is corrected for the number of claims.
 
 Suffixes of arrays: N reviews, S seeds.
@@ -22,7 +22,7 @@ from imdbattn.settings.command_settings import FaithfulnessSettings
 
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
-SHARES = ("pairs",)  # values are from 0 to 1, often at an end
+SHARES = ("pairs",)  # measures from 0 to 1, often exactly 0 or 1
 FEWEST_REVIEWS = 10  # reviews of a claim
 # Measures of attributions that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
@@ -163,11 +163,11 @@ def summarize(
         variants.append(MeasuredVariant(variant, [tables[run.folder] for run in variant.runs]))
     numbers: list[MeasuredNumber] = []
     differences: list[MeasuredNumber] = []
-    for one in variants:
-        quantities = list(one.quantities())
+    for measured_variant in variants:
+        quantities = list(measured_variant.quantities())
         random = {measure: value_NS for measure, about, value_NS in quantities if about == RANDOM}
         for measure, about, value_NS in quantities:
-            estimate = partial(estimated, one.variant.label, measure, about)
+            estimate = partial(estimated, measured_variant.variant.label, measure, about)
             numbers += estimate(value_NS)
             if measure in BETTER and about != RANDOM:
                 gain_NS = BETTER[measure] * (value_NS - random[measure][: len(value_NS)])
@@ -185,7 +185,7 @@ def summarize(
         "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **options.model_dump(include=kept)},
         "environments": environments(runs),
         "folders": paths_of(runs),
-        "variants": [one.facts() for one in variants],
+        "variants": [variant.facts() for variant in variants],
         "numbers": numbers,
         "claims": claims,
         "skipped": skipped,

@@ -55,7 +55,7 @@ def search(cfg: DictConfig, others: list[str]) -> None:
 
 
 def resumed(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
-    """Returns the settings of a resumed search. Raises UserError for one that cannot change."""
+    """Returns the settings of a resumed search. Raises UserError for a setting that is fixed."""
     saved = read_settings(folder / SEARCH_FILE)
     typed = {
         first_key(override): override for override in (*HydraConfig.get().overrides.task, *others)

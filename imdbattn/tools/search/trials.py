@@ -71,8 +71,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     )
     stopped = f"stopped; resume it with:  python -m imdbattn.search resume={in_shell(shown)}"
     with lock, writing_into(folder), Signals(stopped):
-        settings_file = OmegaConf.to_yaml(OmegaConf.create(options.model_dump()))
-        write_atomically(folder / SEARCH_FILE, settings_file)
+        write_atomically(folder / SEARCH_FILE, OmegaConf.to_yaml(options.model_dump()))
         study = open_study(folder / "journal.log", options, settings.trainer.max_epochs)
         Trials(study, options, space, settings, folder).run()
         finish_search(study, options, folder)
@@ -91,7 +90,7 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     for override in (*space, *options.train):
         if within(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{override}: the search decides this setting for each trial: omit it")
-    # Points with both ends of each range, and all values of each list
+    # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
@@ -119,17 +118,16 @@ def ends_of(values: BaseDistribution) -> Sequence[object]:
 
 
 def as_overrides(params: Mapping[str, object]) -> list[str]:
-    """Returns settings as on a command line."""
-    return [as_override(name, value) for name, value in params.items()]
-
-
-def as_override(name: str, value: object) -> str:
-    """Returns a setting as on a command line; long numbers are rounded to four digits."""
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
-        return f"{name}={in_quotes(value)}"
-    if isinstance(value, float) and len(repr(value)) > 10:
-        return f"{name}={value:.4g}"
-    return f"{name}={as_text(value)}"
+    """Returns settings as on a command line; long numbers are rounded to four digits."""
+    overrides = []
+    for name, value in params.items():
+        text = as_text(value)
+        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+            text = in_quotes(value)
+        elif isinstance(value, float) and len(repr(value)) > 10:
+            text = f"{value:.4g}"
+        overrides.append(f"{name}={text}")
+    return overrides
 
 
 def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
@@ -187,9 +185,9 @@ class Trials:
     space: Space
     settings: TrainingSettings  # those that all trials share
     folder: Path
-    started: dict[int, Trial] = field(default_factory=dict)  # keys: their numbers
-    pruned: set[int] = field(default_factory=set)  # their numbers
-    failures: int = 0  # failures since the last trial that did not fail
+    started: dict[int, Trial] = field(default_factory=dict)  # by their numbers
+    pruned: set[int] = field(default_factory=set)  # numbers of the trials that were stopped
+    failures: int = 0  # consecutive failed trials
 
     def run(self) -> None:
         """Runs trials until options.n_trials are finished or pruned, starting with those that an
@@ -207,14 +205,14 @@ class Trials:
                     self.start(waiting.pop(0) if waiting else self.ask(), pool)
                 if not pool.running:
                     break
-                for each in pool.wait():
-                    reason = failure(each.process, each.job.folder)
-                    self.end(self.started[each.number], each.job.folder, reason)
-                for each in pool.running:
-                    trial = self.started[each.number]
-                    if each.number not in self.pruned and self.report(trial, each.job.folder):
-                        self.pruned.add(each.number)
-                        each.process.terminate()  # it saves its state
+                for ended in pool.wait():
+                    reason = failure(ended.process, ended.job.folder)
+                    self.end(self.started[ended.number], ended.job.folder, reason)
+                for running in pool.running:
+                    trial = self.started[running.number]
+                    if running.number not in self.pruned and self.report(trial, running.job.folder):
+                        self.pruned.add(running.number)
+                        running.process.terminate()  # it saves its state
 
     def in_states(self, *states: str) -> list[FrozenTrial]:
         """Returns the trials of the study in these states."""
@@ -223,11 +221,11 @@ class Trials:
     def ask(self) -> Trial:
         """Adds a trial to the study, and returns it.
 
-        With n_jobs=1 its settings follow from the seed and earlier trials, also after resuming.
+        With n_jobs=1, the seed and the earlier trials determine its settings, even after resuming.
 
         Optuna's samplers ignore failed trials, and would choose settings that fail again and again.
-        The sampler therefore receives a copy of the study in which failed trials are pruned ones
-        without a result, which rank lowest.
+        The sampler therefore receives a copy of the study, in which failed trials are pruned trials
+        without a result. These rank lowest.
         """
         trials = self.study.get_trials()
         draw = random.Random(f"{self.options.seed} {len(trials)}").getrandbits(32)
@@ -240,7 +238,7 @@ class Trials:
                 )
             copy.add_trial(trial)
         params = copy.ask(self.space).params
-        # One record of the journal: the search may be killed at any time.
+        # The journal receives a single record, because the search may be killed at any time.
         self.study.add_trial(
             create_trial(state=TrialState.RUNNING, params=params, distributions=self.space)
         )
@@ -266,7 +264,7 @@ class Trials:
 
         Raises UserError after FAILURES failed trials in a row.
         """
-        # it may have finished after it was pruned
+        # A trial that was stopped may have finished before it received the signal.
         if trial.number in self.pruned or self.report(trial, run):
             ended = self.study.tell(trial, state=TrialState.PRUNED)
             accuracy = 100 * ended.values[0]
@@ -288,10 +286,9 @@ class Trials:
         self.failures = 0
 
     def report(self, trial: Trial, run: Path) -> bool:
-        """Reports the last validation accuracy of each epoch that has ended since, until the pruner
-        stops the trial.
+        """Reports the validation accuracies of the epochs that have ended since the last report.
 
-        Returns whether the trial is to be stopped; never after its last epoch.
+        Returns whether the pruner stops the trial, which it never does after the last epoch.
         """
         last = trial.params.get("trainer.max_epochs", self.settings.trainer.max_epochs)
         curves = Run(run).curves
