@@ -110,6 +110,9 @@ class StepRecorder:
         self.module, self.graphs, self.one_by_one = module, graphs, one_by_one
         self.trainer: L.Trainer = module.trainer
         self.optimizer: torch.optim.Optimizer = self.trainer.optimizers[0]
+        for parameter, state in self.optimizer.state.items():
+            if "step" in state:  # a loaded count is on the CPU, where a recording would freeze it
+                state["step"] = state["step"].to(parameter.device)
         groups = self.optimizer.param_groups
         self.lrs = [torch.zeros((), device=module.device) for _ in groups]
         self.recordings: dict[tuple[object, ...], Recording] = {}
@@ -206,8 +209,8 @@ class StepRecorder:
                 with self.graphs.refusing_reads(), self.device_numbers():
                     expected = self.whole_step(static)
                 stepped = self.weights()
-                # Recorded with other weights, counts and rates than in the check, which thus
-                # detects any that is frozen.
+                # The weights, counts and rates differ from those of the check, so that the check
+                # detects any of them that the recording has frozen.
                 with self.device_numbers(factor=2.0, more=1e-3):
                     replay, result = self.graphs.record(lambda: self.whole_step(static))
                 restore()

@@ -44,8 +44,8 @@ class TunedEmbedding(Embedding):
         return super().word_vectors(tokens_BT) + offset_BTD
 
     def keeps_offset(self, slots_BT: Tensor) -> Tensor:
-        """Draws which words keep their offset, (B, T) bool, by the sum, modulo 1, of a random
-        number for each word and one for its review.
+        """Returns which words keep their offset, (B, T) bool: those for which the sum, modulo 1, of
+        a random number of the word and one of the review is at least `mixout`.
         """
         draw_R = torch.rand(len(self.offset_RD), device=slots_BT.device)
         shift_B = torch.rand(len(slots_BT), device=slots_BT.device)
