@@ -87,16 +87,22 @@ def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
     unless they choose one; returns other commands' overrides unchanged.
 
     A file in conf/ declares its task in a line of its header, `# @task seq2seq`. Within Hydra only
-    the task can choose data and model, because it is composed first.
+    the task can choose data and model, because it is composed first. Raises UserError for a
+    sweep over choices that belong to different tasks.
     """
     choices = dict(override.partition("=")[::2] for override in overrides)
     if config_name != "train" or "task" in choices:
         return list(overrides)
     for group in ("data", "model"):
-        for name in choices.get(group, "").split(","):
-            file = conf_dir() / group / f"{name}.yaml"
-            if file.is_file() and (task := re.search("(?m)^# @task (.+)$", file.read_text())):
-                return [*overrides, f"task={task[1]}"]
+        files = [conf_dir() / group / f"{name}.yaml" for name in choices.get(group, "").split(",")]
+        headers = [file.read_text() for file in files if file.is_file()]
+        tasks = {"".join(re.findall("(?m)^# @task (.+)$", header)) for header in headers}
+        if len(tasks) > 1:
+            raise UserError(
+                f"{group}={choices[group]}: these belong to different tasks: start a sweep for each"
+            )
+        if task := "".join(tasks):
+            return [*overrides, f"task={task}"]
     return list(overrides)
 
 

@@ -60,7 +60,7 @@ def resumable(folder: Path, settings: TrainingSettings) -> bool:
 
 def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     """Returns whether the settings select the data of a run, and whether the other files that it
-    reads are older than the run.
+    reads exist and are older than the run.
     """
     started = folder / "environment.json"
     source = task_of(settings).find_source(settings.data)
@@ -70,7 +70,8 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     files = [path for name, path in flat(settings.dump()).items() if name in FILES and path]
     if settings.init:
         files.append(Run(settings.init).checkpoint_file)
-    return all(expanded(file).stat().st_mtime <= started.stat().st_mtime for file in files)
+    times = [file.stat().st_mtime for file in map(expanded, files) if file.exists()]
+    return len(times) == len(files) and max(times, default=0) <= started.stat().st_mtime
 
 
 # --- the ends of jobs -----------------------------------------------------------------------------

@@ -12,12 +12,13 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Timer
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.errors import only_warning
+from imdbattn.errors import UserError, only_warning
 from imdbattn.folders.run_folder import (
     BEST,
     LAST,
     SPLIT_FILES,
     check_folder,
+    finished,
     has_results,
     locked,
     refuse_finished,
@@ -60,6 +61,12 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
         elif has_results(folder, settings.test):
             log.info("This run is already finished:")
             return read_json(folder / "metrics.json")
+        elif finished(folder) and not (folder / LAST).exists():
+            run = os.path.relpath(folder)
+            raise UserError(
+                f"{run} is finished, but {LAST} is missing, so it would be trained again: score it"
+                f" with imdbattn.evaluate run={run}"
+            )
         return fit_locked(settings, folder, resume, signals)
 
 

@@ -9,10 +9,10 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.settings.objects import import_object
 from imdbattn.tasks.metrics import Metric, confusion, macro_f1, short_name
 
-# In metrics.json, these are the names of other values of a split.
+# In metrics.json, other values of a split have these names, as in test_set.
 TAKEN = (
     *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
-    *("f1", "recall", "confusion", "count"),
+    *("f1", "recall", "confusion", "count", "set", "fingerprint"),
 )
 
 

@@ -4,13 +4,14 @@ import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
+from packaging.requirements import Requirement
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
@@ -105,7 +106,7 @@ class Tracker:
         self.to_start: dict[str, tuple[type[Logger], NestedDict]] = {}  # classes and arguments
         self.started: dict[str, RunLogger] = {}
         for name, settings in loggers.items():
-            if settings.needs and find_spec(settings.needs.partition("[")[0]) is None:
+            if settings.needs and not is_installed(settings.needs):
                 raise UserError(f"logger={name} needs a package: pip install '{settings.needs}'")
             setting, values = f"logger.{name}", settings.given()
             logger_class = import_class(settings.target, f"{setting}._target_", Logger)
@@ -179,6 +180,17 @@ class Tracker:
                 with only_warning(log, f"logger.{choice}: the comparison was not logged"):
                     logger = logger_class(**fill_placeholders(arguments, folder, group))
                     logger.publish_comparison(comparison, folder, group)
+
+
+def is_installed(requirement: str) -> bool:
+    """Returns whether a package is installed in a version that a requirement allows, such as
+    `swanlab[dashboard]` or `mlflow>=3`. The requirements of its extras are not looked up.
+    """
+    needed = Requirement(requirement)
+    try:
+        return needed.specifier.contains(metadata.version(needed.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def fill_placeholders(arguments: NestedDict, folder: Path, name: str) -> NestedDict:

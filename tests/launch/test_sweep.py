@@ -240,6 +240,8 @@ def test_results_are_not_used_after_a_file_that_they_depend_on_has_changed(
     before = (folder / "environment.json").stat().st_mtime - 1
     os.utime(other, (before, before))
     assert has_current_results(folder, job)
+    other.unlink()
+    assert not has_current_results(folder, job)
 
 
 @pytest.mark.slow

@@ -168,6 +168,16 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
     assert (metrics["test_accuracy"], metrics["epochs"]) == (expected["test_accuracy"], 2)
 
 
+def test_a_finished_run_without_its_last_state_is_not_trained_again(settings, small, tmp_path):
+    words = [*small, "model=mean"]
+    fit(settings(*words, "test=false"), tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "last.ckpt").unlink()
+    before = contents(tmp_path / "run")
+    with pytest.raises(UserError, match=r"is finished, but checkpoints/last\.ckpt is missing"):
+        fit(settings(*words), tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before
+
+
 def test_a_run_that_patience_has_ended_is_not_trained_on_when_it_is_resumed(
     settings, small, tmp_path
 ):

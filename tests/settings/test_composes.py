@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from imdbattn.data.vocabulary import Vocabulary
+from imdbattn.errors import UserError
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.keys import conf_dir, settings_digest
@@ -40,6 +41,12 @@ def test_data_or_a_model_for_pairs_choose_the_task(choice):
     chosen = composed_settings(composed_by_commands("train", choice))
     assert chosen == composed_settings(composed_by_commands("train", ["task=seq2seq", *choice]))
     assert training_settings(chosen).task.target.endswith(".Seq2SeqTask")
+
+
+def test_a_sweep_over_models_of_different_tasks_is_refused():
+    """The task of one of them would be that of all jobs."""
+    with pytest.raises(UserError, match="model=mean,seq2seq: these belong to different tasks"):
+        composed_by_commands("train", ["model=mean,seq2seq"])
 
 
 def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):

@@ -134,6 +134,15 @@ def test_a_metric_chooses_the_epoch_and_reaches_the_results(
     assert evaluate_run(again)[short] == metrics[f"test_{short}"]
 
 
+def test_a_metric_of_ones_own_replaces_no_other_value_of_a_split(small, settings, tmp_path):
+    metrics = fit(settings(*small, "model=mean", "trainer.max_epochs=1"), tmp_path)
+    names = [key.removeprefix("test_") for key in metrics if key.startswith("test_")]
+    assert "fingerprint" in names
+    for name in names:
+        with pytest.raises(UserError, match="choose another name than accuracy"):
+            metric_of(f"builtins.{name}", "choose_by")
+
+
 def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, own_module, tmp_path):
     """Early stopping would otherwise end the training after an epoch without a word."""
     own_module("no_number", "def rank(labels, probabilities):\n    return float('nan')\n")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import metadata
 
 import pytest
 
@@ -82,10 +83,12 @@ def test_a_logger_of_ones_own_receives_the_comparison_of_a_sweep(
 def test_an_unknown_package_is_one_line_before_data_are_read(
     settings, small, tmp_path, monkeypatch
 ):
-    from imdbattn.tracking import loggers
+    def missing(name: str) -> str:
+        asked.append(name)
+        raise metadata.PackageNotFoundError
 
     asked: list[str] = []
-    monkeypatch.setattr(loggers, "find_spec", asked.append)  # returns None
+    monkeypatch.setattr(metadata, "version", missing)
     # Without the extra, SwanLab writes runs that it cannot show.
     for package in ("mlflow", "swanlab[dashboard]", "tensorboard"):
         name = package.removesuffix("[dashboard]")
@@ -93,6 +96,12 @@ def test_an_unknown_package_is_one_line_before_data_are_read(
         with pytest.raises(UserError, match=f"{line}$"):
             train(settings, small, tmp_path / "run", f"logger={name}", "data.path=missing")
     assert asked == ["mlflow", "swanlab", "tensorboard"]
+
+
+@pytest.mark.parametrize("package", ["scikit-learn", "typing-extensions", "lightning>=2"])
+def test_an_installed_package_that_a_logger_needs_is_found_by_its_name(settings, package):
+    logger = f"{{_target_: lightning.pytorch.loggers.CSVLogger, save_dir: x, needs: '{package}'}}"
+    assert Tracker(settings(f"+logger.own={logger}").logger).to_start
 
 
 @pytest.mark.parametrize(
