@@ -38,7 +38,7 @@ from benchmarks import common, training
 from benchmarks.common import run, seconds, table
 from benchmarks.training import fit, settings, small_corpus
 from imdbattn.data.corpus import Corpus, ReviewCorpus
-from imdbattn.data.plans import Plan
+from imdbattn.data.plans import BatchPlan
 from imdbattn.nn import fast
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.keys import conf_dir
@@ -301,7 +301,7 @@ def operations(corpus: ReviewCorpus, rung: str, precision: Precision) -> dict[st
     maker = ReviewData(cfg, corpus).train_dataloader().maker
     all_reviews = np.arange(GPU_CHUNK)
     # of different shapes
-    plans = [Plan(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
+    plans = [BatchPlan(number, np.roll(all_reviews, number)[:4]) for number in range(GPU_CHUNK)]
     counts = dict.fromkeys(PHASES, 0.0)
 
     with patch.object(fast, "use_blocks", lambda *_: False):  # attention as on a GPU

@@ -18,7 +18,7 @@ from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
 from imdbattn.data.corpus import Corpus, ReviewCorpus, prepare_reviews
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
-from imdbattn.data.ragged import Ragged, ragged
+from imdbattn.data.ragged import Ragged, ragged_from_lists
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.schema import TrainingSettings
@@ -98,7 +98,7 @@ def part(reviews: Ragged, count: int) -> Ragged:
     """Returns `count` randomly chosen reviews."""
     chosen = np.sort(np.random.default_rng(0).permutation(len(reviews))[:count])
     ids = id_lists(reviews)
-    return ragged([ids[index] for index in chosen], reviews.labels.numpy()[chosen])
+    return ragged_from_lists([ids[index] for index in chosen], reviews.labels.numpy()[chosen])
 
 
 def as_lists(reviews: Ragged) -> list[tuple[list[int], int]]:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import Batch, BatchOptions, Ragged, map_per_token, ragged
+from imdbattn.data.plans import BatchPlan
+from imdbattn.data.ragged import Batch, BatchOptions, Ragged, map_per_token, ragged_from_lists
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.nn.beyond.context import Phrases, counting_folds
 from imdbattn.settings.schema import PhraseSettings
@@ -36,7 +36,7 @@ def reviews(
     """Random reviews, by default so many that all pairs of words occur again."""
     rng = np.random.default_rng(seed)
     ids = [rng.integers(2, 2 + words, rng.integers(0, longest + 1)).tolist() for _ in range(count)]
-    return ragged(ids, rng.integers(0, classes, count))
+    return ragged_from_lists(ids, rng.integers(0, classes, count))
 
 
 def phrases(
@@ -89,7 +89,7 @@ def metadata(classes: int = 3) -> dict[str, Any]:
 def batch_of(split: Ragged, rows: Any = None, seed: int = 0, **options) -> Batch:
     """Some reviews of a split, by default all, as one batch. options: see BatchOptions."""
     items_B = np.arange(len(split)) if rows is None else np.asarray(rows)
-    (made,) = split.batches([Plan(seed, items_B)], BatchOptions(**options))
+    (made,) = split.batches([BatchPlan(seed, items_B)], BatchOptions(**options))
     return made
 
 
@@ -98,7 +98,7 @@ def batch(
 ) -> Batch:
     """Reviews in the given order with all that `model` reads, and `padding` more positions."""
     phrases = model.context.phrases if model.context is not None else None
-    given = ragged(reviews)
+    given = ragged_from_lists(reviews)
     if phrases is not None:
         given = with_words_before(given, phrases.longest)
     made = batch_of(given, order, **options)

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
-from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged
+from imdbattn.data.plans import BatchPlan
+from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
 from imdbattn.data.vocabulary import EOS, UNK_SYMBOL, Vocabulary
@@ -88,7 +88,7 @@ class Pairs:
 
     def batches(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[BatchPlan],
         options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[PairBatch]:
@@ -208,8 +208,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
 
 def encoded(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:
     """Returns the pairs as ids: each source and its first target."""
-    sources = ragged([of_source.encode(text.split()) for text in split.texts])
-    targets = ragged([[*of_target.encode(first.split()), EOS] for first, *_ in split.labels])
+    sources = ragged_from_lists([of_source.encode(text.split()) for text in split.texts])
+    targets = ragged_from_lists(
+        [[*of_target.encode(first.split()), EOS] for first, *_ in split.labels]
+    )
     return Pairs(replace(sources, rows=split.rows), targets, split.texts, split.labels)
 
 

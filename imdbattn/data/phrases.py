@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from imdbattn.data.plans import Plan
+from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged
 from imdbattn.nn.scores import sequence_mask
 
@@ -38,7 +38,7 @@ class RaggedPhrases(Ragged):
 
     def batches(  # type: ignore[override]
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[BatchPlan],
         options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[PhraseBatch]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """A batch that has not been made yet."""
 
     seed: int  # the seed of word dropout
@@ -106,10 +106,10 @@ class TrainPlans:
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[Plan]:
+    def __iter__(self) -> Iterator[BatchPlan]:
         rng = np.random.default_rng([self.seed, self.epoch])
         batches = self.shuffled_batches(rng)
-        plans = [Plan(int(rng.integers(2**62)), items_B) for items_B in batches]
+        plans = [BatchPlan(int(rng.integers(2**62)), items_B) for items_B in batches]
         yield from plans[self.batches_to_skip() :]
 
 
@@ -124,8 +124,8 @@ class EvalPlans:
         batches = split_by_budget(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
         self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
 
-    def __iter__(self) -> Iterator[Plan]:
-        return (Plan(0, items_B) for items_B in self.batches)
+    def __iter__(self) -> Iterator[BatchPlan]:
+        return (BatchPlan(0, items_B) for items_B in self.batches)
 
     def __len__(self) -> int:
         return len(self.batches)

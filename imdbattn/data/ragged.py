@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.plans import Plan
+from imdbattn.data.plans import BatchPlan
 from imdbattn.nn.scores import sequence_mask
 
 
@@ -118,7 +118,7 @@ class Ragged:
 
     def batches(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[BatchPlan],
         options: BatchOptions = WHOLE_REVIEWS,
         of_rank: slice = slice(None),
     ) -> list[Batch]:
@@ -190,7 +190,7 @@ class Ragged:
 
 
 def draw_positions(
-    plans: Sequence[Plan], longest: list[int], truncated_B: Tensor, kept_B: Tensor, size: int
+    plans: Sequence[BatchPlan], longest: list[int], truncated_B: Tensor, kept_B: Tensor, size: int
 ) -> Tensor:
     """Returns the random positions that word dropout keeps, ascending (B, size); positions after a
     review's `kept_B` are unused.
@@ -221,7 +221,7 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
     return (tensor.pin_memory() if cuda else tensor).to(device, non_blocking=cuda)
 
 
-def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
+def ragged_from_lists(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
     """Returns a Ragged of Python lists of ids, for tests and prediction; labels default to 0."""
     lengths = torch.tensor([0, *map(len, ids)])
     flat = torch.tensor([token for review in ids for token in review], dtype=torch.int32)
@@ -231,7 +231,9 @@ def ragged(ids: list[list[int]], labels: np.ndarray | None = None) -> Ragged:
 
 def kept_indices(length: int, options: BatchOptions) -> list[int]:
     """Returns the indices of the tokens that remain of a truncated review of `length` tokens."""
-    (batch,) = ragged([list(range(length))]).batches([Plan(0, np.arange(1))], options)
+    (batch,) = ragged_from_lists([list(range(length))]).batches(
+        [BatchPlan(0, np.arange(1))], options
+    )
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 
@@ -249,13 +251,13 @@ class BatchMaker:
     ):
         self.split, self.options, self.of_rank = split, options, slice(rank, None, ranks)
 
-    def make(self, plans: Sequence[Plan]) -> list[Any]:
+    def make(self, plans: Sequence[BatchPlan]) -> list[Any]:
         """Returns the batches of several plans, made together."""
         return self.split.batches(plans, self.options, self.of_rank)
 
     def of_items(self, items_B: np.ndarray) -> Any:
         """Returns these items as one batch."""
-        (batch,) = self.make([Plan(0, items_B)])
+        (batch,) = self.make([BatchPlan(0, items_B)])
         return batch
 
     def batch_lengths(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from imdbattn.data.phrases import PhraseBatch
-from imdbattn.data.ragged import Batch, ragged
+from imdbattn.data.ragged import Batch, ragged_from_lists
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
@@ -52,7 +52,7 @@ def example(
     rng = np.random.default_rng(seed)
     lengths = [positions, *rng.integers(positions + 1, size=reviews - 1)]
     ids = [rng.integers(1, len(predictor.vectors.table_VD), length).tolist() for length in lengths]
-    batch = predictor.batch_maker_of_ids(ragged(ids)).of_items(np.arange(reviews))
+    batch = predictor.batch_maker_of_ids(ragged_from_lists(ids)).of_items(np.arange(reviews))
     inputs = batch.tokens_BT, batch.lengths_B
     return (*inputs, batch.before_BTW) if isinstance(batch, PhraseBatch) else inputs
 

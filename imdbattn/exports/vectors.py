@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 VECTORS = "embedding.vectors_VD"
 # Weights that depend on the ids of words
 SLOTS = "embedding.slot_V"
-PHRASES = "context.phrases.keys_P"
+PHRASES = "context.phrases.codes_P"
 
 
 def choose_vectors(

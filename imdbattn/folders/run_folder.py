@@ -101,8 +101,7 @@ def check_folder(folder: Path) -> None:
         )
     if not is_run:
         raise UserError(
-            f"{os.path.relpath(folder)} contains files other than a run's: choose another"
-            " hydra.run.dir"
+            f"{os.path.relpath(folder)} contains files other than a run's: {OTHER_RUN_DIR}"
         )
 
 

@@ -79,7 +79,7 @@ def checked_settings(
         from imdbattn.launch.resumed_settings import resumed_settings
 
         return training_settings(resumed_settings(settings, overrides, folder))
-    # these two would otherwise come from a config that was copied from another run
+    # A copied config.yaml may contain those of another run.
     own = {"variant": None, "overrides": named_overrides(overrides, settings)}
     return training_settings(settings | own)
 

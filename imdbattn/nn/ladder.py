@@ -210,7 +210,7 @@ class LearnedPositions(nn.Module):
 class Pooling(nn.Module):
     """Base class: reduces the vectors of a review to one, (B, T, D) -> (B, D)."""
 
-    shows_attention = True  # whether pictures and curves of attention include its weights
+    shows_attention = True  # whether its weights are learned, so that pictures and curves show them
 
     def __init__(self, width: int):
         super().__init__()

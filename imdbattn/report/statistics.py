@@ -2,12 +2,12 @@
 
 Intervals come from one model, a two-way layout of reviews x seeds. The variance of a mean is the
 sum of two parts. The first is the variance over reviews of means over seeds. The second is the
-variance over seeds of means over reviews. Each part contains the noise of single predictions once
-more, as in the quasi-F test of Clark 1973 ("The language-as-fixed-effect fallacy"), so that the sum
-is never too small. The variance component of the seeds is never below zero (Searle, Casella &
-McCulloch 1992, "Variance Components"): seeds that agree by chance do not make an interval narrower
-than their noise alone would. Degrees of freedom follow Satterthwaite 1946. benchmarks/coverage.py
-simulates how often these intervals contain the truth.
+variance over seeds of means over reviews. Both contain the noise of single predictions, as in the
+quasi-F test of Clark 1973 ("The language-as-fixed-effect fallacy"), so the sum counts it twice. The
+variance component of the seeds is never below zero (Searle, Casella & McCulloch 1992, "Variance
+Components"): seeds that agree by chance do not make an interval narrower than their noise alone
+would. Degrees of freedom follow Satterthwaite 1946. benchmarks/coverage.py simulates how often
+these intervals contain the truth.
 
 Suffixes of arrays: N reviews, S seeds, C classes, G groups of reviews, T different texts.
 """

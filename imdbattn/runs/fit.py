@@ -67,10 +67,10 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
                 f"{run} is finished, but {LAST} is missing, so it would be trained again: score it"
                 f" with imdbattn.evaluate run={run}"
             )
-        return fit_locked(settings, folder, resume, signals)
+        return train_and_score(settings, folder, resume, signals)
 
 
-def fit_locked(
+def train_and_score(
     settings: TrainingSettings, folder: Path, resume: bool, signals: RunSignals
 ) -> NestedDict:
     """Trains, scores and fills the locked folder."""
@@ -88,8 +88,8 @@ def fit_locked(
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
     run_state = RunState(folder, settings, corpus, losses, tracker, signals)
     best = best_weights_callback(settings, folder)
-    # Lightning calls them in this order, but moves `best` behind the others. So a state is saved
-    # before anything else happens in a step.
+    # Lightning moves `best` to the end, and calls the others in this order: a state is saved before
+    # any other callback acts.
     callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best, tracker)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)

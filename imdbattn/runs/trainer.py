@@ -58,7 +58,9 @@ def build_trainer(
     callbacks: Sequence[L.Callback] = (),
     **arguments: object,
 ) -> L.Trainer:
-    """Returns the Trainer that the `trainer` settings describe, with further `arguments`."""
+    """Returns the Trainer that the `trainer` settings describe. `arguments`, and what the package
+    needs, replace settings of the same names.
+    """
     values = settings.given()
     trainer_class = import_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     user_callbacks = callbacks_of(values.pop("callbacks", None))

@@ -310,7 +310,7 @@ class TrainingSettings(Group):
     patience: Count | None
     trainer: TrainerSettings
     logger: dict[str, LoggerSettings]
-    position_scale: Number | None = None  # only conf/model reads it
+    position_scale: Number | None = None  # read only by interpolations in conf/model
     variant: Text | None = None  # the result of settings.keys.variant_digest, which a run records
     overrides: list[Text] = []  # the result of settings.keys.named_overrides
 

@@ -29,7 +29,7 @@ def on_gpu(maker: BatchMaker) -> bool:
 class Loader:
     """The batches that a sampler plans, `together` of them made at once.
 
-    sampler: yields the Plan of each batch.
+    sampler: yields the BatchPlan of each batch.
     Unlike a torch DataLoader, a Loader draws no random number in each epoch, which would change the
     random state of dropout.
     """
@@ -38,7 +38,7 @@ class Loader:
 
     def __init__(self, maker: BatchMaker, sampler: Any, together: int):
         self.maker, self.sampler, self.together = maker, sampler, together
-        self.made: deque[Any] = deque()  # batches made together with the last one
+        self.ready: deque[Any] = deque()  # batches made together with the last one
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -46,13 +46,13 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         plans = iter(self.sampler)
         while chunk := list(islice(plans, self.together)):
-            self.made = deque(self.maker.make(chunk))
-            while self.made:
-                yield self.made.popleft()
+            self.ready = deque(self.maker.make(chunk))
+            while self.ready:
+                yield self.ready.popleft()
 
     def take(self, count: int) -> list[Any]:
         """Returns at most `count` of the next batches, only those that are already made."""
-        return [self.made.popleft() for _ in range(min(count, len(self.made)))]
+        return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
 
 
 class BatchData(L.LightningDataModule):

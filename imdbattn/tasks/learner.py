@@ -203,7 +203,7 @@ class Learner(L.LightningModule):
             optimizer_closure()
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
-        """Adds a step to the sums of the epoch.
+        """Appends the sums of a batch to `epoch_sums`.
 
         right: whether each answer is correct. answers: the number of answers.
         """

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.padded_lengths import FewShapesPlans, best_lengths
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import EvalPlans, Plan, TrainPlans
-from imdbattn.data.ragged import Batch, BatchMaker, BatchOptions, kept_indices, ragged
+from imdbattn.data.plans import BatchPlan, EvalPlans, TrainPlans
+from imdbattn.data.ragged import Batch, BatchMaker, BatchOptions, kept_indices, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.fit import fit
@@ -113,7 +113,7 @@ def head_and_tail(length: int, max_tokens: int | None, start_share: float) -> li
 
 def test_dropped_words_are_drawn_for_each_word_review_and_seed():
     def kept(seed: int) -> torch.Tensor:
-        whole = ragged([list(range(3, 103))] * 400)
+        whole = ragged_from_lists([list(range(3, 103))] * 400)
         batch = batch_of(whole, word_dropout=0.3, seed=seed)
         return torch.zeros(400, 100).scatter(1, batch.positions_BT, 1.0)
 
@@ -127,7 +127,7 @@ def test_dropped_words_are_drawn_for_each_word_review_and_seed():
 
 @given(REVIEWS, st.floats(0, 0.95), st.integers(0, 99))
 def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
-    batch = batch_of(ragged(reviews), word_dropout=share, seed=seed)
+    batch = batch_of(ragged_from_lists(reviews), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):
         length = int(batch.lengths_B[row])
         assert length >= min(1, len(review))
@@ -153,9 +153,9 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     order = np.arange(len(reviews))[::-1]
     options = {"max_tokens": max_tokens, "start_share": start_share}
     options |= {"word_dropout": share, "pad_to": multiple}
-    phrases = with_words_before(ragged(reviews), before + 1)
+    phrases = with_words_before(ragged_from_lists(reviews), before + 1)
     batch = batch_of(phrases, order, seed=7, **options)
-    plain = batch_of(ragged(reviews), order, seed=7, **options)
+    plain = batch_of(ragged_from_lists(reviews), order, seed=7, **options)
     assert all(getattr(batch, name).equal(getattr(plain, name)) for name in plain._fields[:-1])
     assert batch.before_BTW.shape == (*batch.tokens_BT.shape, before)
     for row, review in enumerate(reviews[::-1]):
@@ -181,9 +181,9 @@ def test_a_batch_has_the_head_and_tail_of_each_review_and_the_words_before_each(
     st.integers(0, 2),
 )
 def test_batches_made_together_equal_those_made_alone(reviews, first, share, before):
-    split = with_words_before(ragged(reviews), before + 1)
+    split = with_words_before(ragged_from_lists(reviews), before + 1)
     order = np.random.default_rng(0).permutation(len(reviews))
-    plans = [Plan(5, order[:first]), Plan(9, order[first:])]
+    plans = [BatchPlan(5, order[:first]), BatchPlan(9, order[first:])]
     plans = [plan for plan in plans if len(plan.items_B)]
     for widths in ((), (16, 30)):
         options = {"max_tokens": 20, "word_dropout": share, "pad_to": 4, "padded_lengths": widths}
@@ -196,8 +196,8 @@ def test_batches_made_together_equal_those_made_alone(reviews, first, share, bef
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_ranks_together_have_the_batch_of_one_process(ranks):
-    reviews = with_words_before(ragged([[3] * length for length in range(1, 60)]), 3)
-    plans = [Plan(7, np.arange(10, 30))]
+    reviews = with_words_before(ragged_from_lists([[3] * length for length in range(1, 60)]), 3)
+    plans = [BatchPlan(7, np.arange(10, 30))]
     cut = BatchOptions(max_tokens=40, start_share=0.75, word_dropout=0.5)
     (whole,) = BatchMaker(reviews, cut).make(plans)
     parts = [BatchMaker(reviews, cut, rank, ranks).make(plans)[0] for rank in range(ranks)]
@@ -217,7 +217,7 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     corpus = prepare_reviews(cfg.data)
     data = ReviewData(training_settings(recorded), corpus)
     assert metrics["steps"] == len(data.train_dataloader())
-    many = replace(corpus, splits={"train": ragged([[3] * 9] * 100_000)})
+    many = replace(corpus, splits={"train": ragged_from_lists([[3] * 9] * 100_000)})
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed_settings(cfg.dump(), [typed], tmp_path) == recorded

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from benchmarks.textbook import TextbookNet, collate
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import Plan
-from imdbattn.data.ragged import BatchMaker, BatchOptions, Ragged, ragged
+from imdbattn.data.plans import BatchPlan
+from imdbattn.data.ragged import BatchMaker, BatchOptions, Ragged, ragged_from_lists
 from imdbattn.nn import fast
 from imdbattn.nn.fast import blocked_attention
 from imdbattn.nn.scores import sequence_mask
@@ -55,7 +55,7 @@ def test_twenty_steps_have_the_losses_of_the_textbook(settings, reviews, onednn)
     ours.embedding.unk_D.requires_grad_(False)  # the textbook learns no vector for unknown words
     theirs = copied(ours, settings("model=residual_pe").model.net.positions.scale)
     labels = np.random.default_rng(1).integers(0, CLASSES, len(reviews))
-    batches = BatchMaker(ragged(reviews, labels), BatchOptions(pad_to=16))
+    batches = BatchMaker(ragged_from_lists(reviews, labels), BatchOptions(pad_to=16))
     table_VD = ours.embedding(torch.arange(2 + WORDS)[None])[0].detach()
     pad = collate(table_VD, None)
     optimizers = [
@@ -123,7 +123,7 @@ def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monke
 def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, monkeypatch):
     # Tensors of the device "meta" have no values: whatever reads one on the host raises.
     cfg = settings(f"model={rung}", "model.embedding.trainable=true")
-    whole = ragged(reviews)
+    whole = ragged_from_lists(reviews)
     if cfg.model.phrases:
         whole = with_words_before(whole, cfg.model.phrases.longest)
     built = net(settings, rung, "model.embedding.trainable=true")
@@ -137,7 +137,7 @@ def test_a_training_step_never_waits_for_the_device(settings, reviews, rung, mon
     there.__dict__["lengths"] = whole.lengths
     monkeypatch.setattr(torch, "Generator", lambda device: torch.random.default_generator)
     cut = BatchOptions(max_tokens=512, start_share=0.75, word_dropout=0.5, pad_to=16)
-    plans = [Plan(0, np.arange(20)), Plan(1, np.arange(15))]
+    plans = [BatchPlan(0, np.arange(20)), BatchPlan(1, np.arange(15))]
     batch, _ = BatchMaker(there, cut).make(plans)
     assert isinstance(there, Ragged)
     assert batch.tokens_BT.is_meta

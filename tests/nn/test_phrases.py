@@ -19,7 +19,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.ragged import Batch, Ragged, ragged
+from imdbattn.data.ragged import Batch, Ragged, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.context import Phrases, counting_folds
 from imdbattn.runs.apply import open_settings
@@ -41,7 +41,7 @@ TEXTS = st.lists(TEXT, min_size=1, max_size=20)
 
 def labeled(texts: list[list[int]], classes: int) -> Ragged:
     """Each class in turn, so that folds stay the same when all labels of one are rotated."""
-    return ragged(texts, torch.arange(len(texts)).numpy() % classes)
+    return ragged_from_lists(texts, torch.arange(len(texts)).numpy() % classes)
 
 
 def counted(
@@ -55,7 +55,7 @@ def counted(
 
 def found(phrases: Phrases, *texts: list[int]) -> Tensor:
     """The rows of the phrases that end at each word, (B, T, O)."""
-    data = with_words_before(ragged(list(texts)), phrases.longest)
+    data = with_words_before(ragged_from_lists(list(texts)), phrases.longest)
     batch = batch_of(data)
     return phrases(batch.tokens_BT, batch.before_BTW)
 
@@ -108,8 +108,8 @@ def test_a_vocabulary_that_is_too_large_for_the_numbers_is_refused(longest, rows
         UserError,
         match=rf"model\.phrases\.longest={longest} is too large .* set it to {longest - 1}$",
     ):
-        phrases(chosen, 2, ragged([[3]]), rows)
-    phrases(chosen, 2, ragged([[3]]), rows - 1)
+        phrases(chosen, 2, ragged_from_lists([[3]]), rows)
+    phrases(chosen, 2, ragged_from_lists([[3]]), rows - 1)
 
 
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(1, 4))
@@ -117,7 +117,7 @@ def test_the_known_phrases_are_found_where_they_end_and_no_others(train, texts, 
     known = known_by_hand(train, longest, least)
     row = {phrase: number for number, phrase in enumerate(known, 1)}
     phrases, _ = counted(labeled(train, 2), 2, longest, least)
-    assert len(phrases.keys_P) == len(known)
+    assert len(phrases.codes_P) == len(known)
     found_BTO = found(phrases, *texts)
     assert found_BTO.shape[2] == longest
     for text, found_TO in zip(texts, found_BTO.tolist(), strict=True):
@@ -189,7 +189,7 @@ def test_the_ratios_that_a_review_is_trained_with_do_not_depend_on_its_label(cla
     assert counting_folds(other.labels, FOLDS).equal(fold_N), "the test's own premise"
     before, before_MF = counted(data, classes)
     after, after_MF = counted(other, classes)
-    assert after.keys_P.equal(before.keys_P)
+    assert after.codes_P.equal(before.codes_P)
     fold_M = fold_N.repeat_interleave(data.lengths)
     for number in range(FOLDS):
         same = after_MF[fold_M == number].equal(before_MF[fold_M == number])
@@ -250,11 +250,11 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings)
     theirs, checkpoint = open_settings(cfg)
     loaded = predictor_of(theirs, checkpoint)
     fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
-    assert loaded.net.context.phrases.keys_P.equal(fresh.net.context.phrases.keys_P)
+    assert loaded.net.context.phrases.codes_P.equal(fresh.net.context.phrases.codes_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)
     kept = torch.load(checkpoint, weights_only=True)["state_dict"]
     assert {name for name in kept if "phrases" in name} == {
-        f"net.context.phrases.{name}" for name in ("keys_P", "log_counts_PC")
+        f"net.context.phrases.{name}" for name in ("codes_P", "log_counts_PC")
     }
     assert "ratios_MF" not in kept

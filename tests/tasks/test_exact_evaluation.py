@@ -19,7 +19,7 @@ SCRIPT = """
 import json
 import torch
 from imdbattn.data.plans import EvalPlans
-from imdbattn.data.ragged import BatchMaker, ragged
+from imdbattn.data.ragged import BatchMaker, ragged_from_lists
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.tasks.task import training_settings
@@ -41,7 +41,8 @@ class Data(L.LightningDataModule):
         self.size = size
     def test_dataloader(self):
         rows = range(self.size)
-        reviews = ragged([[3] * (1 + row % 5) for row in rows], [row % 2 for row in rows])
+        labels = [row % 2 for row in rows]
+        reviews = ragged_from_lists([[3] * (1 + row % 5) for row in rows], labels)
         batches = BatchMaker(reviews)
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         sampler = EvalPlans(batches.batch_lengths(), 8, rank, ranks)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import prepare_reviews
-from imdbattn.data.ragged import ragged
+from imdbattn.data.ragged import ragged_from_lists
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.nn.beyond.masked_words import MaskedWords
@@ -38,7 +38,7 @@ def test_a_masked_word_is_hidden_but_its_neighbors_are_not(settings):
 
     @given(REVIEWS, st.data())
     def holds(reviews, data):
-        batch = batch_of(ragged(reviews))
+        batch = batch_of(ragged_from_lists(reviews))
         masked = torch.zeros_like(batch.tokens_BT, dtype=torch.bool)
         masked[0, 0] = True
         batch.tokens_BT[0, 0] = GUESSED[0]
@@ -61,7 +61,7 @@ def test_a_masked_word_is_predicted_from_its_own_place_after_cls(settings):
     pooling = "model.net.pooling._target_=imdbattn.nn.ladder.ClsPooling"
     model, batch = (
         masked_words(settings, pooling, "model.net.layers=0"),
-        batch_of(ragged([[2, 4, 6]])),
+        batch_of(ragged_from_lists([[2, 4, 6]])),
     )
     masked = torch.tensor([[True, False, False]])
     before, _ = model(batch, masked, torch.tensor([0]))
@@ -124,7 +124,7 @@ def test_a_fixed_number_of_places_gives_the_losses_of_the_masked_words(settings)
     """A recorded step predicts as many words whatever is masked."""
     model = masked_words(settings)
     module = MaskedWordModule(model, settings("model=pretrained", "task=masked_words"), {})
-    batch = batch_of(ragged([[2, 4, 3, 6, 8], [4, 2], [3]]))
+    batch = batch_of(ragged_from_lists([[2, 4, 3, 6, 8], [4, 2], [3]]))
     masked = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0]]).bool()
     exact, fixed = (module.predict(batch, masked, most=most) for most in (None, 9))
     assert len(exact[0]) == int(exact[3].sum()) == 3

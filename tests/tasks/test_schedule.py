@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from imdbattn.data.ragged import Batch, ragged
+from imdbattn.data.ragged import Batch, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
@@ -54,7 +54,7 @@ def test_every_review_has_the_weight_of_its_class_in_the_training_loss(settings,
 
 def test_balanced_weights_of_classes_are_those_of_scikit_learn():
     labels_N = np.array([0] * 6 + [1] * 3 + [2])
-    train = ragged([[3]] * len(labels_N), labels_N)
+    train = ragged_from_lists([[3]] * len(labels_N), labels_N)
     corpus = SimpleNamespace(label_names=["a", "b", "c"], splits={"train": train})
     sklearn = pytest.importorskip("sklearn.utils.class_weight")
     expected = sklearn.compute_class_weight("balanced", classes=np.arange(3), y=labels_N)

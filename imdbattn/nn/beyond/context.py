@@ -73,13 +73,13 @@ class Phrases(nn.Module):
     in row 0. longest: number of words in the longest phrase.
     """
 
-    keys_P: Tensor  # the codes; checkpoints use this name
+    codes_P: Tensor
     log_counts_PC: Tensor
 
     def __init__(self, codes_P: Tensor, log_counts_PC: Tensor, id_count: int, longest: int):
         super().__init__()
         self.id_count, self.longest, self.columns = id_count, longest, log_counts_PC.shape[1]
-        self.register_buffer("keys_P", codes_P)
+        self.register_buffer("codes_P", codes_P)
         self.register_buffer("log_counts_PC", log_counts_PC)
 
     def forward(self, tokens_BT: Tensor, before_BTW: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Phrases(nn.Module):
 
         before_BTW: ids of the words before each word.
         """
-        return rows_of(phrase_codes(tokens_BT, before_BTW, self.id_count), self.keys_P)
+        return rows_of(phrase_codes(tokens_BT, before_BTW, self.id_count), self.codes_P)
 
     def ratios(self, phrases_BTO: Tensor) -> Tensor:
         """Returns the log-count ratios of phrases by their rows, (B, T, F)."""

@@ -65,7 +65,7 @@ def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, id_count: 
     settings: model.phrases. id_count: number of vectors.
     """
     codes_P, log_counts_PC = (
-        weights[f"context.phrases.{name}"] for name in ("keys_P", "log_counts_PC")
+        weights[f"context.phrases.{name}"] for name in ("codes_P", "log_counts_PC")
     )
     return Phrases(codes_P, log_counts_PC.float(), id_count, settings.longest)
 

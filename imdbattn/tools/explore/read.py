@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from imdbattn.data.ragged import ragged
+from imdbattn.data.ragged import ragged_from_lists
 from imdbattn.data.tokenizer import UNK
 from imdbattn.errors import UserError
 from imdbattn.report.run_figures import position_tables, scores_by_distance
@@ -62,7 +62,7 @@ class Reading:
                 (start, start + len(name)) for start, name in zip(starts, names, strict=False)
             ]
             self.unread = 0
-            maker = predictor.batch_maker_of_ids(ragged([[word.id for word in words]]))
+            maker = predictor.batch_maker_of_ids(ragged_from_lists([[word.id for word in words]]))
         self.batch = maker.of_items(np.arange(1))
         self.kept_T = ~np.isin(self.order_T, changes.words)
         if not self.kept_T.all():
