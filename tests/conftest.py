@@ -8,18 +8,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from filelock import FileLock
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
@@ -34,7 +28,6 @@ from imdbattn.settings.command_settings import (
     PredictSettings,
     SearchSettings,
 )
-from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import training_settings
 from tests.commands import Done, run_here, run_process
@@ -60,7 +53,6 @@ COMMANDS = {  # command -> the class of its settings
     "dashboard": DashboardSettings,
     "search": SearchSettings,
 }
-SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 # How a rung learns the small data, where tests need a model that has; of any other they only need a
 # run. An epoch of layers takes three times as long as one without, so these learn faster.
 LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_epochs=20",))
@@ -72,18 +64,6 @@ LEARNED |= dict.fromkeys(
 def is_for(override: str, others: Sequence[str]) -> bool:
     """Whether one of the small world is for the task of the others: pairs have their own data."""
     return "task=seq2seq" not in others or not override.startswith("data.")
-
-
-def is_value(override: str) -> bool:
-    """Whether an override sets a value, instead of choosing a file, adding or removing."""
-    key = override.partition("=")[0]
-    return key[0] not in "+~" and not key.startswith("hydra") and not (conf_dir() / key).is_dir()
-
-
-@cache
-def value_of(override: str) -> Any:
-    """The value of an override in the grammar of Hydra."""
-    return OverridesParser.create().parse_override(override).value()
 
 
 def pytest_collection_finish() -> None:
@@ -158,25 +138,10 @@ def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
 def composed():
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
     validated.
-
-    Hydra composes the files of conf/ in a tenth of a second, so it does that once for the same
-    files, and values are set here: tests/settings/test_composes.py compares with Hydra.
     """
 
-    @cache
-    def compose_once(config: str, words: tuple[str, ...], *slurm: str | None) -> DictConfig:
-        return compose(config, words)
-
     def get(*overrides: str, config: str = "train") -> dict:
-        slurm = map(os.environ.get, SLURM)
-        values = [word for word in overrides if is_value(word)]
-        cfg = deepcopy(compose_once(config, tuple(w for w in overrides if w not in values), *slurm))
-        try:
-            for word in values:
-                OmegaConf.update(cfg, word.partition("=")[0], value_of(word))
-        except (HydraException, OmegaConfBaseException):  # whose cause the command names
-            cfg = compose(config, overrides)
-        return composed_settings(cfg)
+        return composed_settings(compose(config, overrides))
 
     return get
 

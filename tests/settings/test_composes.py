@@ -201,16 +201,6 @@ def test_a_pattern_names_all_runs_that_it_matches(settings, tmp_path):
         assert read.runs == [f"{tmp_path}/day1", f"{tmp_path}/day2"]
 
 
-def test_the_settings_of_tests_are_those_that_hydra_composes(composed):
-    """The fixture lets Hydra read the files only once."""
-    for words in (
-        ["model=residual_pe_cls", "optim.lr=1e-3", "seed='2'", "data.path=a/b.csv"],
-        ["task=seq2seq", "data.lengths=[1,4]", "model.net.hidden=8", "+trainer.max_time=1"],
-        ["data.folds=3", "model=wide", "model.phrases=null", "logger=wandb", "threads=1"],
-    ):
-        assert composed(*words) == composed_settings(composed_by_commands("train", words))
-
-
 def test_validated_settings_equal_the_composed_ones(composed):
     given = composed("model=wide", "optim.lr=1", "+optim.betas=[0.9,0.99]")
     validated = training_settings(given)
