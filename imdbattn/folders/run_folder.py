@@ -133,7 +133,7 @@ def refuse_finished(folder: Path) -> None:
     if finished(folder):
         raise UserError(
             f"{os.path.relpath(folder)} contains a finished run, which is not replaced:"
-            f" {OTHER_RUN_DIR}, or remove that folder"
+            f" {OTHER_RUN_DIR}, or hydra.sweep.dir for a job on other data, or remove that folder"
         )
 
 

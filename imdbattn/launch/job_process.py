@@ -19,6 +19,7 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from imdbattn.errors import in_line
+from imdbattn.folders.run_folder import has_results
 from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
@@ -156,7 +157,7 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
     reason = failure(process, job.folder)
     if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
         return "stopped", reason
-    if not (reason or job.settings.is_debug or has_current_results(job.folder, job.settings)):
+    if not (reason or job.settings.is_debug or has_results(job.folder, job.settings.test)):
         reason = "it ended without its results"
     return "failed" if reason else "done", reason
 
