@@ -231,9 +231,8 @@ def ragged_from_lists(ids: list[list[int]], labels: np.ndarray | None = None) ->
 
 def kept_indices(length: int, options: BatchOptions) -> list[int]:
     """Returns the indices of the tokens that remain of a truncated review of `length` tokens."""
-    (batch,) = ragged_from_lists([list(range(length))]).batches(
-        [BatchPlan(0, np.arange(1))], options
-    )
+    review = ragged_from_lists([list(range(length))])
+    (batch,) = review.batches([BatchPlan(0, np.arange(1))], options)
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 

@@ -7,6 +7,7 @@ Imports nothing slow.
 import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
@@ -95,15 +96,19 @@ def with_implied_task(config_name: str, overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     for group in ("data", "model"):
         files = [conf_dir() / group / f"{name}.yaml" for name in choices.get(group, "").split(",")]
-        headers = [file.read_text() for file in files if file.is_file()]
-        tasks = {"".join(re.findall("(?m)^# @task (.+)$", header)) for header in headers}
+        tasks = {declared_task(file) for file in files if file.is_file()}
         if len(tasks) > 1:
             raise UserError(
                 f"{group}={choices[group]}: these belong to different tasks: start a sweep for each"
             )
-        if task := "".join(tasks):
-            return [*overrides, f"task={task}"]
+        if any(tasks):
+            return [*overrides, f"task={tasks.pop()}"]
     return list(overrides)
+
+
+def declared_task(file: Path) -> str | None:
+    match = re.search("(?m)^# @task (.+)$", file.read_text())
+    return match[1] if match else None
 
 
 def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:

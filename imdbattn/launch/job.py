@@ -70,8 +70,10 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     files = [path for name, path in flat(settings.dump()).items() if name in FILES and path]
     if settings.init:
         files.append(Run(settings.init).checkpoint_file)
-    times = [file.stat().st_mtime for file in map(expanded, files) if file.exists()]
-    return len(times) == len(files) and max(times, default=0) <= started.stat().st_mtime
+    started_at = started.stat().st_mtime
+    return all(
+        file.exists() and file.stat().st_mtime <= started_at for file in map(expanded, files)
+    )
 
 
 # --- the ends of jobs -----------------------------------------------------------------------------

@@ -51,6 +51,7 @@ ENTROPY = "entropy/"  # names of `entropies`
 FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # Facts in environment.json that a report states
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
+TableCell = str | int | float | None  # a cell of a table
 
 
 def compare_sets(options: CompareSettings) -> list[ComparedSet]:
@@ -420,13 +421,13 @@ def disagreements(
     return items
 
 
-def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
     """Returns the rows of a table of variants or pairs: single numbers and texts, the number of
     seeds, and the ends of the interval.
     """
     rows = []
     for entry in entries:
-        row: dict[str, Any] = {}
+        row: dict[str, TableCell] = {}
         for name, value in flat(entry).items():
             if name == "interval":
                 row["low"], row["high"] = value or (None, None)

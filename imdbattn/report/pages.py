@@ -174,10 +174,14 @@ def print_table(section: Section, console: Console) -> None:
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Returns rows (column -> cell) as a table without the columns that are empty."""
-    if not rows:
+    used = {name for row in rows for name in row if row[name]}
+    columns = [name for name in rows[0] if name in used] if rows else []
+    if not columns:
         return []
-    columns = [name for name in rows[0] if any(row[name] for row in rows)]
-    return [columns, *([row[name] for name in columns] for row in rows)]
+    table = [columns]
+    for row in rows:
+        table.append([row[name] for name in columns])
+    return table
 
 
 def latex(title: str, tables: Sequence[Table]) -> str:

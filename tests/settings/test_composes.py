@@ -13,7 +13,6 @@ from torch import nn
 from imdbattn.data.vocabulary import Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.launch.composition import composed as composed_by_commands
-from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.keys import conf_dir, settings_digest
 from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.task import task_of, training_settings
@@ -37,9 +36,9 @@ def test_every_choice_composes(settings, choice):
 
 
 @pytest.mark.parametrize("choice", [["data=translation"], ["model=seq2seq"]], ids=" ".join)
-def test_data_or_a_model_for_pairs_choose_the_task(choice):
-    chosen = composed_settings(composed_by_commands("train", choice))
-    assert chosen == composed_settings(composed_by_commands("train", ["task=seq2seq", *choice]))
+def test_data_or_a_model_for_pairs_choose_the_task(composed, choice):
+    chosen = composed(*choice)
+    assert chosen == composed("task=seq2seq", *choice)
     assert training_settings(chosen).task.target.endswith(".Seq2SeqTask")
 
 
@@ -94,7 +93,7 @@ def test_every_job_of_an_experiment_composes_and_builds(settings, experiment, ev
     assert len(jobs) > 1
 
 
-def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
+def test_the_experiment_file_of_the_guide_is_a_sweep(composed, tmp_path):
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment" / "heads.yaml"
     file.write_text(code(section("guide.md", "### An experiment of your own"), "yaml"))
@@ -102,7 +101,7 @@ def test_the_experiment_file_of_the_guide_is_a_sweep(tmp_path):
     cfg = composed_by_commands("train", words)
     assert cfg.hydra.mode.name == "MULTIRUN"
     job = [f"{key}={str(values).split(',')[0]}" for key, values in cfg.hydra.sweeper.params.items()]
-    settings = training_settings(composed_settings(composed_by_commands("train", [*words, *job])))
+    settings = training_settings(composed(*words, *job))
     assert settings.optim.target == "torch.optim.AdamW"
     assert settings.data.batch_tokens == 4096
     assert (settings.trainer.max_epochs, settings.data.word_dropout) == (4, 0.3)

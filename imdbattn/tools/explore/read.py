@@ -7,7 +7,7 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, compress
+from itertools import compress
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -56,11 +56,11 @@ class Reading:
             words = [words[index] for index in self.order_T]
             names = [text[word.start : word.end] for word in words]
             self.text = " ".join(names)
-            starts = accumulate((len(name) + 1 for name in names), initial=0)
-            # One start more than names
-            self.spans = [
-                (start, start + len(name)) for start, name in zip(starts, names, strict=False)
-            ]
+            self.spans = []
+            start = 0
+            for name in names:
+                self.spans.append((start, start + len(name)))
+                start += len(name) + 1
             self.unread = 0
             maker = predictor.batch_maker_of_ids(ragged_from_lists([[word.id for word in words]]))
         self.batch = maker.of_items(np.arange(1))
