@@ -13,6 +13,7 @@ Shape suffixes: N reviews of a split, F features, C classes, D width of the vect
 
 import argparse
 import ctypes
+import shutil
 import sys
 import tempfile
 import time
@@ -32,7 +33,7 @@ from imdbattn.data.splits import cut_reviews
 from imdbattn.data.tokenizer import AnyTokenizer
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES, write_json
-from imdbattn.io.files import link_or_copy, write_atomically
+from imdbattn.io.files import write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
 from imdbattn.settings.schema import ReviewDataSettings, resolved_data
@@ -333,7 +334,7 @@ def write(
     for split, (scores, rows_N, source) in scored.items():
         predictions, texts = SPLIT_FILES[split]
         write_predictions(folder / predictions, scores, rows_N)
-        link_or_copy(source, folder / texts)
+        shutil.copyfile(source, folder / texts)
         metrics |= score_facts("val" if split == "validation" else split, scores)
     write_json(folder / "metrics.json", metrics)
     return metrics

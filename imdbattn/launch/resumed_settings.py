@@ -16,6 +16,7 @@ from imdbattn.settings.keys import (
     within,
     without,
 )
+from imdbattn.settings.trust import logger_places
 from imdbattn.tasks.task import settings_of, training_settings
 
 
@@ -41,7 +42,15 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
     for key, value in flat(settings).items():
         if within(key, *keys) and within(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
-    return to_dict(merged)
+    resumed = to_dict(merged)
+    trust = settings.get("trust") or []
+    for key, value, package in logger_places(resumed["logger"], settings["logger"]):
+        if package not in ([trust] if isinstance(trust, str) else trust):
+            raise UserError(
+                f"{folder / 'config.yaml'}: {key}={value} may name a place outside of this folder:"
+                f" repeat it in this command, or add trust={package}"
+            )
+    return resumed
 
 
 def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], folder: Path) -> None:

@@ -33,7 +33,7 @@ from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import untrusted
+from imdbattn.settings.trust import custom_parts
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.metrics import short_name
@@ -187,7 +187,7 @@ def other_callbacks(
 ) -> list[L.Callback]:
     """Returns early stopping, the last validation, and the callbacks that only watch or check."""
     callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]
-    if any(untrusted({"model": settings.model.dump(), "task": settings.task.dump()})):
+    if custom_parts(settings):
         from imdbattn.runs.check_parts import CheckParts  # the package's own parts are tested
 
         callbacks.append(CheckParts())

@@ -85,7 +85,7 @@ class RunSignals(Signals):
         if not (self.folder / LAST).exists():
             return line + NOTHING_SAVED
         command = f"python -m imdbattn.train resume={shlex.quote(os.path.relpath(self.folder))}"
-        trust = trust_option(self.folder / "config.yaml")
+        trust = trust_option(self.folder / "config.yaml", resumes=True)
         return f"{line}the state is saved, resume it with:  {command}{trust}"
 
 

@@ -21,7 +21,9 @@ from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
+from imdbattn.data.ragged import with_tensors
 from imdbattn.errors import UserError
+from imdbattn.settings.trust import custom_parts
 from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
@@ -203,7 +205,7 @@ class StepRecorder:
         an eager step.
         """
         reason, before, restore = "", self.weights(), self.snapshot()
-        static = type(batch)(*[part.clone() if is_tensor(part) else part for part in batch])
+        static = with_tensors(batch, Tensor.clone)
         try:
             with self.graphs.aside():
                 with self.graphs.refusing_reads(), self.device_numbers():
@@ -278,15 +280,13 @@ class StepRecorder:
         """Returns values that recordings freeze, although a callback could change them."""
         trainer = self.trainer
         clipping = (trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
-        # A loss of the user may read the epoch.
-        packaged = type(self.module).__module__.startswith("imdbattn.")
         groups = []
         for group in self.optimizer.param_groups:
             varying = ("params", "lr", "initial_lr")
             groups.append(repr([(key, group[key]) for key in group if key not in varying]))
         weights = [(weight.data_ptr(), weight.requires_grad) for weight in self.parameters()]
         modes = [part.training for part in self.module.net.modules()]
-        return (*clipping, packaged or trainer.current_epoch, *groups, *weights, *modes)
+        return (*clipping, *groups, *weights, *modes)
 
     def parameters(self) -> Iterator[Tensor]:
         for group in self.optimizer.param_groups:
@@ -302,8 +302,8 @@ class StepRecorder:
         return copies
 
     def snapshot(self) -> Callable[[], None]:
-        """Returns a function that restores weights, buffers, the optimizer's state and the states
-        of torch's random generators as they are now.
+        """Returns a function that restores weights, buffers, the optimizer's state, the states of
+        torch's random generators, and the sums of the epoch as they are now.
         """
         device = self.module.device
         # state_dict includes buffers that training changes
@@ -313,6 +313,7 @@ class StepRecorder:
         copies = [tensor.clone() for tensor in tensors]
         random = torch.get_rng_state()
         random_of_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        sums, norms = [*self.module.epoch_sums], [*self.module.gradient_norms]
 
         def restore() -> None:
             with torch.no_grad():
@@ -321,6 +322,8 @@ class StepRecorder:
             torch.set_rng_state(random)
             if random_of_gpu is not None:
                 torch.cuda.set_rng_state(random_of_gpu, device)
+            # A step that failed after its loss has added to these.
+            self.module.epoch_sums[:], self.module.gradient_norms[:] = sums, norms
 
         return restore
 
@@ -395,6 +398,9 @@ class RecordSteps(L.Callback):
     """Uses a StepRecorder for the training steps where they can be recorded; otherwise logs why
     not, or raises UserError with record_steps=true, before anything is written. With
     record_steps=false Lightning makes the steps.
+
+    With record_steps=auto, steps with custom parts are not recorded: a recording would freeze what
+    their Python code computes in each step, for example from the number of the step.
     """
 
     def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
@@ -402,9 +408,11 @@ class RecordSteps(L.Callback):
         reason = obstacle(trainer, module)
         if reason and setting is True:
             raise UserError(f"record_steps=true: {reason}")
+        if reason is None and (custom := custom_parts(module.settings)):
+            reason = f"{custom[0]} may compute numbers in Python; record_steps=true records them"
         if reason and setting == "auto" and trainer.is_global_zero:
             log.info("Training steps are not recorded: %s", reason)
-        self.can_record = reason is None and setting is not False
+        self.can_record = setting is True or (setting == "auto" and reason is None)
 
     def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
         if self.can_record:

@@ -64,6 +64,30 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
 
 
+def test_a_folder_into_which_settings_of_a_run_were_copied_is_refused(
+    trained, shell, small, tmp_path
+):
+    project = tmp_path / "project"
+    (project / "pictures").mkdir(parents=True)
+    (project / "pictures" / "holiday.jpg").write_text("mine")
+    shutil.copy(trained("mean")[0] / "config.yaml", project)
+    before = contents(project)
+    done = shell("train", *small, "model=mean", "hydra.run.dir=project", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "contains files other than a run's" in done.stderr
+    assert contents(project) == before
+
+
+def test_a_table_that_is_edited_in_a_run_folder_changes_no_other(small, settings, tmp_path):
+    words = (*small, "model=mean", "trainer.max_epochs=1")
+    for name in ("edited", "other"):
+        fit(settings(*words), tmp_path / name)
+    before = contents(tmp_path / "other")
+    (tmp_path / "edited" / "reviews.parquet").write_text("mine")
+    assert contents(tmp_path / "other") == before
+    fit(settings(*words), tmp_path / "new")  # the cache is not damaged
+
+
 def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings, small, tmp_path):
     run = shutil.copytree(trained("mean")[0], tmp_path / "run")
     (run / "metrics.json").unlink()

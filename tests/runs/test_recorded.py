@@ -159,6 +159,22 @@ def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypat
     assert_equal_up_to_rounding(eager, replayed)
 
 
+class Reading(Muon):
+    """Reads a value after the step's loss has been added to the sums of the epoch."""
+
+    def step(self, closure=None):
+        self.param_groups[0]["params"][0].sum().item()
+        return super().step(closure)
+
+
+def test_each_review_counts_once_if_a_recording_fails_after_the_loss(run, tapes, caplog):
+    optimizer = (f"optim._target_={Reading.__module__}.Reading", "trust=tests")
+    eager = run("lightning", "record_steps=false", *optimizer)
+    replayed = run("recorded", *optimizer)
+    assert "from here on: RuntimeError: a value is read within a step" in caplog.text
+    assert_equal_up_to_rounding(eager, replayed)
+
+
 class Freezes(L.Callback):
     """Clips more from step 10, freezes the layers after an epoch, and sees each step."""
 
@@ -184,20 +200,25 @@ def test_what_a_callback_changes_is_recorded_again(run, tapes):
 
 
 class Annealed(ReviewClassifier):
-    """Has a loss that is different in each epoch."""
+    """Has a loss that is different in each step."""
 
     def training_loss(self, batch):
-        return super().training_loss(batch) * 0.1**self.current_epoch
+        return super().training_loss(batch) * 0.9**self.global_step
 
 
 class AnnealedTask(ReviewTask):
     module = Annealed
 
 
-def test_a_loss_that_reads_the_epoch_is_recorded_in_each_epoch(run, tapes):
+def test_custom_parts_are_recorded_on_request_only(run, tapes, caplog):
     task = ("task._target_=tests.runs.test_recorded.AnnealedTask", "trust=tests")
     eager = run("lightning", "record_steps=false", *task)
-    assert_equal_up_to_rounding(eager, run("recorded", "record_steps=true", *task))
+    with caplog.at_level(logging.INFO):
+        assert_equal_up_to_rounding(eager, run("auto", *task))
+    assert "AnnealedTask may compute numbers in Python" in caplog.text
+    assert not tapes.recorded
+    run("recorded", "record_steps=true", *task)
+    assert tapes.recorded
 
 
 class Watches(L.Callback):

@@ -322,6 +322,7 @@ def test_an_error_in_a_part_gives_one_line_and_keeps_the_earlier_state(
     state.write_text("of a stopped run")
     earlier = json.dumps(settings(*small).dump())
     config.write_text(earlier)
+    (kinds / "run" / "environment.json").write_text("{}")
     with pytest.raises(UserError, match=line) as error:
         fit(settings(*small, *overrides), kinds / "run")
     assert "\n" not in str(error.value)

@@ -21,7 +21,7 @@ from imdbattn.report.prediction_page import page
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.credentials import credentials, refuse_credentials
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.trust import TRUSTED, untrusted
+from imdbattn.settings.trust import TRUSTED, logger_places, untrusted
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.commands import label_texts
@@ -56,6 +56,26 @@ def put(key: str, value):
 
 def evil(target: str, **arguments) -> dict:
     return {"_target_": target, **arguments}
+
+
+def test_a_logger_of_a_run_folder_writes_nowhere_else(stranger, composed, tmp_path):
+    logger = evil(
+        "lightning.pytorch.loggers.CSVLogger", save_dir=str(tmp_path), name="", version=""
+    )
+
+    def change(values: dict) -> str:
+        put("logger.own", logger)(values)
+        return yaml.safe_dump(values)
+
+    folder = stranger(change)
+    typed = [f"resume={folder}", "test=true"]
+    with pytest.raises(UserError, match=r"logger\.own\.\w+=.* may name a place outside .*: repeat"):
+        resumed_settings(composed(*typed), typed, folder)
+    own = [f"+logger.own.{key}={value or repr('')}" for key, value in logger.items()]
+    for allowed in ([*typed, "trust=lightning"], [*typed, *own]):
+        assert resumed_settings(composed(*allowed), allowed, folder)["logger"]["own"] == logger
+    named = composed("logger=wandb", "logger.wandb.project=mine", "logger.wandb.tags=[a,b]")
+    assert not [*logger_places(named["logger"], {})]
 
 
 STRANGERS = {

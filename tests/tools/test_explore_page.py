@@ -46,3 +46,4 @@ def test_the_next_review_is_one_that_meets_all_conditions(page, address, open_pa
             assert f"{expected} {row}." in tab.locator("#match").inner_text()
             assert tab.locator("#text").input_value() == runs["mean"].texts("test", [row])[0]
         tab.reload()
+        settle(tab)

@@ -20,7 +20,7 @@ from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
-from imdbattn.io.files import SavedNet, link_or_copy
+from imdbattn.io.files import SavedNet, write_atomically
 from imdbattn.nn.watch import Attended, attention_parts, watch
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.data_module import BatchData, default_budget
@@ -79,7 +79,8 @@ class ReviewData(BatchData):
         return reviews_for(self.settings.model, self.corpus.splits[split])
 
     def save_texts(self, split: str, path: Path) -> None:
-        link_or_copy(self.corpus.texts_file(split), path)
+        # a copy: with a link, whoever edits the table would edit the cache
+        write_atomically(path, self.corpus.texts_file(split).read_bytes())
 
     def review_to_draw(self, split: str) -> str:
         """Returns the first review whose number of words is closest to WORDS_TO_DRAW."""
