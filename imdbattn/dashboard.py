@@ -2,19 +2,18 @@
 `python -m imdbattn.dashboard entity=<user or team>`.
 """
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from imdbattn.io.files import expanded, write_atomically
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import typed_settings
+
+if TYPE_CHECKING:
+    from imdbattn.settings.command_settings import DashboardSettings
 
 
 @command("dashboard")
-def main(cfg: DictConfig) -> None:
+def main(settings: "DashboardSettings") -> None:
     """Prints the address of the workspace, or with dry_run=true the path of its JSON."""
-    from imdbattn.settings.command_settings import DashboardSettings
-
-    settings = typed_settings(cfg, DashboardSettings)
     from imdbattn.tracking.workspace import as_json, build_workspace
 
     entity = settings.entity or ""

@@ -1,19 +1,18 @@
 """Scores a finished run again: `python -m imdbattn.evaluate run=<run folder>`."""
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from imdbattn.errors import visible
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.settings.keys import NestedDict
+
+if TYPE_CHECKING:
+    from imdbattn.settings.command_settings import EvaluateSettings
 
 
 @command("evaluate")
-def main(cfg: DictConfig) -> None:
+def main(settings: "EvaluateSettings") -> None:
     """Prints the accuracy, and writes it into evaluations/ of the run folder."""
-    from imdbattn.settings.command_settings import EvaluateSettings
-
-    settings = typed_settings(cfg, EvaluateSettings)
     from imdbattn.runs.evaluate import evaluate_run
 
     metrics = evaluate_run(settings)

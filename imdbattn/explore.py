@@ -2,18 +2,17 @@
 runs=<folder>`, or writes the page as one file: `out=page.html`.
 """
 
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import typed_settings
+
+if TYPE_CHECKING:
+    from imdbattn.settings.command_settings import ExploreSettings
 
 
 @command("explore")
-def main(cfg: DictConfig) -> None:
+def main(settings: "ExploreSettings") -> None:
     """Serves the page until it is stopped, or writes it."""
-    from imdbattn.settings.command_settings import ExploreSettings
-
-    settings = typed_settings(cfg, ExploreSettings)
     if settings.out is not None:
         from imdbattn.tools.explore.runs import write_runs
 

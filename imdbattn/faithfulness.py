@@ -1,21 +1,19 @@
 """Tests explanations of finished runs: `python -m imdbattn.faithfulness runs=<folder>`."""
 
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
-from imdbattn.launch.hydra_config import typed_settings
 from imdbattn.runs.signals import Signals
+
+if TYPE_CHECKING:
+    from imdbattn.settings.command_settings import FaithfulnessSettings
 
 
 @command("faithfulness")
-def main(cfg: DictConfig) -> None:
+def main(settings: "FaithfulnessSettings") -> None:
     """Prints the results and writes them into `out`."""
-    from imdbattn.settings.command_settings import FaithfulnessSettings
-
-    settings = typed_settings(cfg, FaithfulnessSettings)
     out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
     from imdbattn.report.pages import print_reports, write_reports
     from imdbattn.tools.faithfulness.experiment import run_experiment

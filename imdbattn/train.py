@@ -1,13 +1,14 @@
 """Trains a model, `python -m imdbattn.train model=residual_pe`, or a sweep, `experiment=ladder`."""
 
+import sys
+
 from omegaconf import DictConfig
 
-from imdbattn.launch.command import command, in_sweep
+from imdbattn.launch.command import in_sweep, run_command
 from imdbattn.runs.signals import BEFORE_TRAINING, Signals
 
 
-@command("train")
-def main(cfg: DictConfig) -> float | None:
+def train(cfg: DictConfig) -> float | None:
     """Returns the validation accuracy for Hydra's sweepers; None for a job that failed."""
     # these imports are slow, and `--help` does not need them
     if in_sweep():
@@ -18,6 +19,10 @@ def main(cfg: DictConfig) -> float | None:
     with Signals(BEFORE_TRAINING):
         from imdbattn.launch.single import run_single
     return run_single(cfg)
+
+
+def main() -> None:
+    run_command("train", train, sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -18,16 +18,7 @@ from filelock import FileLock
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
 from imdbattn.launch.hydra_config import composed_settings
-from imdbattn.settings.command_settings import (
-    CompareSettings,
-    DashboardSettings,
-    EvaluateSettings,
-    ExploreSettings,
-    ExportSettings,
-    FaithfulnessSettings,
-    PredictSettings,
-    SearchSettings,
-)
+from imdbattn.settings.command_settings import COMMANDS
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import training_settings
 from tests.commands import Done, run_here, run_process
@@ -43,16 +34,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy machine")
 
-COMMANDS = {  # command -> the class of its settings
-    "evaluate": EvaluateSettings,
-    "predict": PredictSettings,
-    "export": ExportSettings,
-    "compare": CompareSettings,
-    "faithfulness": FaithfulnessSettings,
-    "explore": ExploreSettings,
-    "dashboard": DashboardSettings,
-    "search": SearchSettings,
-}
 # How a rung learns the small data, where tests need a model that has; of any other they only need a
 # run. An epoch of layers takes three times as long as one without, so these learn faster.
 LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_epochs=20",))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from imdbattn.report.comparison import compare_sets
-from imdbattn.settings.command_settings import compare_settings
+from imdbattn.settings.command_settings import with_defaults
 from imdbattn.settings.keys import named_overrides
 
 REVIEWS = 400
@@ -106,7 +106,7 @@ def write_decoded(
 
 
 def quick_sets(*folders, **options) -> list[dict]:
-    return compare_sets(compare_settings(folders, **options))
+    return compare_sets(with_defaults("compare", runs=[*folders], **options))
 
 
 def quick(*folders, **options) -> dict:

@@ -16,7 +16,7 @@ from imdbattn.report import content
 from imdbattn.report.comparison import as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
-from imdbattn.settings.command_settings import compare_settings
+from imdbattn.settings.command_settings import with_defaults
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,7 +103,8 @@ def compare(
     [['residual_pe', 'mean']]
     """
     paths = [runs] if isinstance(runs, str | os.PathLike) else runs
-    options = compare_settings(map(os.fsdecode, paths), against=against, **settings)
+    folders = list(map(os.fsdecode, paths))
+    options = with_defaults("compare", runs=folders, against=against, **settings)
     comparison = Comparison(tuple(compare_sets(options)))
     if out is not None:
         comparison.save(out)

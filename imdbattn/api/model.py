@@ -20,8 +20,12 @@ from imdbattn.exports.folder import write_export
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings, export_options
-from imdbattn.settings.keys import NestedDict, defaults, overlay
+from imdbattn.settings.command_settings import (
+    EvaluateSettings,
+    PredictSettings,
+    with_defaults,
+)
+from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -54,8 +58,7 @@ def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object
     ['neg', 'pos']
     """
     packages = trust if trust is None or isinstance(trust, str) else list(trust)
-    changes = {"run": os.fsdecode(path), "trust": packages, "data": data}
-    options = validate_as(PredictSettings, overlay(defaults("predict"), changes))
+    options = with_defaults("predict", run=os.fsdecode(path), trust=packages, data=data)
     return Model(*load_predictor(options), options)
 
 
@@ -217,7 +220,8 @@ class Model:
         >>> imdbattn.load("my_model").predict("A great and lovely film.")[0].label
         'pos'
         """
-        chosen = export_options(self.folder, out, vectors=vectors, **options)
+        paths = {"run": str(self.folder), "out": os.fspath(out)}
+        chosen = with_defaults("export", **paths, vectors=vectors, **options)
         return write_export(self.predictor, chosen)
 
     def page(self, out: StrPath, **options: Any) -> dict[str, Any]:

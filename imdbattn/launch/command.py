@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -19,7 +20,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from imdbattn.errors import print_any_text
-from imdbattn.launch.hydra_config import HYDRA_VERSION, hydra_arguments, register_resolvers
+from imdbattn.launch.hydra_config import (
+    HYDRA_VERSION,
+    composed_settings,
+    hydra_arguments,
+    register_resolvers,
+)
 from imdbattn.launch.process import prepare
 from imdbattn.runs.signals import Signals
 from imdbattn.settings.keys import conf_dir
@@ -33,24 +39,35 @@ OPTIONS_WITH_VALUE = {
     *("--package", "-p", "--cfg", "-c"),
 }
 
-Function = Callable[[DictConfig], object]
 
+def command(config_name: str) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
+    """Decorates the function of a command, which receives its settings as an object of the class in
+    settings.command_settings. The result reads them from sys.argv and conf/, see `run_command`.
+    """
 
-def command(config_name: str) -> Callable[[Function], Callable[[], object]]:
-    """Decorates like hydra.main, with conf/: the result calls `run_command` with sys.argv."""
+    def decorate(function: Callable[[Any], object]) -> Callable[[], object]:
+        def run(cfg: DictConfig) -> object:
+            # pydantic is slow to import, and `--help` does not need it.
+            from imdbattn.settings.command_settings import COMMANDS
+            from imdbattn.settings.schema import validate_as
 
-    def decorate(function: Function) -> Callable[[], object]:
+            return function(validate_as(COMMANDS[config_name], composed_settings(cfg)))
+
         @functools.wraps(function)
         def main() -> object:
-            return run_command(config_name, function, sys.argv[1:])
+            return run_command(config_name, run, sys.argv[1:])
 
         return main
 
     return decorate
 
 
-def run_command(config_name: str, function: Function, arguments: Sequence[str]) -> object:
-    """Runs a command with these arguments. Any exception ends in one line, see `fail`."""
+def run_command(
+    config_name: str, function: Callable[[DictConfig], object], arguments: Sequence[str]
+) -> object:
+    """Runs a command, whose function receives Hydra's config, with these arguments. Any exception
+    ends in one line, see `fail`.
+    """
     prepare()
     # Garbage collections would take seconds, while torch is imported and at the end.
     gc.set_threshold(50_000, 20)

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,9 +22,6 @@ from imdbattn.settings.keys import (
     settings_digest,
     to_dict,
 )
-
-if TYPE_CHECKING:
-    from imdbattn.settings.schema import GroupType
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 # Hydra's options that are one word
@@ -140,13 +136,6 @@ def composed_settings(cfg: DictConfig) -> NestedDict:
         )
     refuse_credentials(settings)
     return settings
-
-
-def typed_settings(cfg: DictConfig, kind: "type[GroupType]") -> "GroupType":
-    """Returns a command's config as an object of its settings class. Raises UserError."""
-    from imdbattn.settings.schema import validate_as  # pydantic, which is slow to import
-
-    return validate_as(kind, composed_settings(cfg))
 
 
 def register_resolvers() -> None:

@@ -140,10 +140,11 @@ def compare_jobs(config: DictConfig, sweep: Path, folders: list[Path]) -> None:
     the runs' results are safe.
     """
     from imdbattn.report.comparison_page import write_comparison
-    from imdbattn.settings.command_settings import compare_settings
+    from imdbattn.settings.command_settings import with_defaults
 
     try:
-        page, comparisons = write_comparison(compare_settings(folders), sweep / "comparison")
+        settings = with_defaults("compare", runs=folders)
+        page, comparisons = write_comparison(settings, sweep / "comparison")
         log.info("comparison           %s", os.path.relpath(page))
         tracker = tracker_of(config)
         for folder, comparison in comparisons.items():

@@ -4,9 +4,7 @@ A setting of `data` or `trainer` that is None keeps the value that the run was t
 """
 
 import os
-from collections.abc import Iterable
 from glob import glob
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -100,14 +98,6 @@ class ExportSettings(RunCommandSettings):
     onnx: Flag
 
 
-def export_options(
-    run: str | os.PathLike[str], out: str | os.PathLike[str], **changes: object
-) -> ExportSettings:
-    """Returns the settings of conf/export.yaml for a run, with these changes."""
-    given = {"run": os.fspath(run), "out": os.fspath(out), **changes}
-    return validate_as(ExportSettings, overlay(defaults("export"), given))
-
-
 # --- several runs ---------------------------------------------------------------------------------
 
 
@@ -138,14 +128,6 @@ class CompareSettings(RunsSettings):
     disagreements: Natural
     metric: Literal["accuracy", "macro_f1"] | FunctionName
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
-
-
-def compare_settings(runs: Iterable[str | Path], **changes: object) -> CompareSettings:
-    """Returns the settings of conf/compare.yaml for these folders, with changes that are not None;
-    `words` adds lists to the default ones, as on the command line.
-    """
-    values = overlay(defaults("compare"), {"runs": list(map(str, runs)), **changes})
-    return validate_as(CompareSettings, values)
 
 
 class ExploreSettings(Group):
@@ -204,3 +186,22 @@ class DashboardSettings(Group):
     by: Text
     dry_run: Flag
     out: Text
+
+
+COMMANDS: dict[str, type[Group]] = {  # command -> the class of its settings
+    "compare": CompareSettings,
+    "dashboard": DashboardSettings,
+    "evaluate": EvaluateSettings,
+    "explore": ExploreSettings,
+    "export": ExportSettings,
+    "faithfulness": FaithfulnessSettings,
+    "predict": PredictSettings,
+    "search": SearchSettings,
+}
+
+
+def with_defaults(command: str, **changes: object) -> Any:
+    """Returns the settings of a command: those of its file in conf/, except `hydra`, with these
+    changes. A change to None keeps the default; in a group, other settings remain.
+    """
+    return validate_as(COMMANDS[command], overlay(defaults(command), changes))

@@ -306,7 +306,7 @@ def send_model(run: wandb.Run, folder: Path) -> None:
     """Uploads the exported best model of a run folder as an artifact."""
     from imdbattn.exports.folder import write_export
     from imdbattn.folders.run import Run
-    from imdbattn.settings.command_settings import export_options
+    from imdbattn.settings.command_settings import with_defaults
     from imdbattn.tasks.task import settings_of
     from imdbattn.tasks.weights import predictor_of
 
@@ -315,7 +315,7 @@ def send_model(run: wandb.Run, folder: Path) -> None:
     with TemporaryDirectory() as temporary:
         model = Path(temporary, "model")
         predictor = predictor_of(settings_of(opened), opened.checkpoint)
-        write_export(predictor, export_options(folder, model))
+        write_export(predictor, with_defaults("export", run=str(folder), out=str(model)))
         artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
         artifact.add_dir(str(model))
         run.log_artifact(artifact)

@@ -29,7 +29,7 @@ from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
-from imdbattn.settings.command_settings import export_options
+from imdbattn.settings.command_settings import with_defaults
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from tests import nets
 from tests.commands import changed
@@ -51,7 +51,7 @@ def model(trained, settings):
 
 def write(predictor, out: Path, run: Path, **changes: object) -> dict[str, Any]:
     """Writes the model of a run into a folder."""
-    return write_export(predictor, export_options(run, out, **changes))
+    return write_export(predictor, with_defaults("export", run=str(run), out=str(out), **changes))
 
 
 def results(predictor) -> list[tuple[str, float]]:

@@ -16,7 +16,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.nn.ladder import MeanPooling
 from imdbattn.report.comparison_page import write_comparison
 from imdbattn.runs.fit import fit
-from imdbattn.settings.command_settings import compare_settings
+from imdbattn.settings.command_settings import with_defaults
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import Tracker, logged_results
@@ -47,7 +47,8 @@ def sweep(small, settings, tmp_path_factory):
         fit(settings(*words, "model=mean"), folder / "mean")
         drawn = settings(*words, "model=residual_pe", "pictures=true")
         metrics = fit(drawn, folder / "residual_pe")
-        _, sets = write_comparison(compare_settings([folder]), folder / "comparison")
+        options = with_defaults("compare", runs=[folder])
+        _, sets = write_comparison(options, folder / "comparison")
         ((place, comparison),) = sets.items()
         Tracker(settings(*words).logger).publish_comparison(comparison, place, "a-sweep")
     run = read_back(folder / "residual_pe")
