@@ -118,7 +118,9 @@ class Model:
         >>> model.predict(["A great and lovely film.", "A bad and awful film."]).labels.tolist()
         ['pos', 'neg']
         """
-        return Predictions(self._read(listed(texts), beams=beams, length_penalty=length_penalty))
+        return Predictions(
+            self._read(list_of_texts(texts), beams=beams, length_penalty=length_penalty)
+        )
 
     def explain(self, text: str) -> Explanation:
         """Returns the prediction for one text, with the weights of every attention.
@@ -128,7 +130,7 @@ class Model:
         >>> imdbattn.load("runs/latest").explain("A film about nothing.").words
         ['A', 'film', 'about', 'nothing', '.']
         """
-        return Explanation(*self._read(listed([text]), explain=True))
+        return Explanation(*self._read(list_of_texts([text]), explain=True))
 
     def _read(self, texts: list[str], **changes: float) -> tuple[Prediction, ...]:
         """Returns the predictions for texts. changes: options of imdbattn.predict."""
@@ -171,7 +173,7 @@ class Model:
                 settings["path"] = os.fspath(data)  # type: ignore[arg-type]
             return self._score(split, precision, settings)
         # `predict` reads these characters as unknown, too.
-        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in listed(data)]
+        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in list_of_texts(data)]
         given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
         with TemporaryDirectory() as folder:
             file = Path(folder, "given.parquet")
@@ -288,7 +290,7 @@ class Model:
         return load(path, trust)
 
 
-def listed(texts: str | Iterable[str] | StrPath | None) -> list[str]:
+def list_of_texts(texts: str | Iterable[str] | StrPath | None) -> list[str]:
     """Returns texts as a list. Raises UserError for items that are not strings, such as None, and
     for a container whose items are not the texts.
     """

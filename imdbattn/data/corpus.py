@@ -44,7 +44,8 @@ VECTORS_REMEDY = (
 class Corpus:
     """All splits as ids, and the source of the data."""
 
-    # each is a Ragged, or another type with `rows`, `to`, `batches`, `batch_lengths` and a length
+    # name of a split -> a Ragged, or an object with the same `rows`, `to`, `batches`,
+    # `batch_lengths` and length
     splits: Mapping[str, Any]
     items_name: str = "reviews"  # plural
     source_kind: str  # hub, path and others; what data.source=auto chose
@@ -91,7 +92,7 @@ def prepare_reviews(
         log.info("Reading and tokenizing: %s", source.name)
         reviews = cut_reviews(source.load(), source.name, shares, fold, settings.limit)
         tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
-        write_entry(folder, reviews, source, tokenizer, version, vectors)
+        write_cache_entry(folder, reviews, source, tokenizer, version, vectors)
 
     decides_content = {
         "format": TOKENS_FORMAT,
@@ -213,7 +214,7 @@ def named_source(settings: ReviewDataSettings) -> Source:
 # --- cache ----------------------------------------------------------------------------------------
 
 
-def write_entry(
+def write_cache_entry(
     folder: Path,
     reviews: Texts,
     source: Source,

@@ -20,7 +20,7 @@ from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
-from imdbattn.data.splits import Split, Texts, check_splits, divided, fingerprint
+from imdbattn.data.splits import Split, Texts, check_splits, fingerprint, with_all_splits
 from imdbattn.data.vocabulary import EOS, UNK_SYMBOL, Vocabulary
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def prepare_pairs(
 
 
 def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
-    """Returns train, validation and test, see `divided`.
+    """Returns train, validation and test, see `with_all_splits`.
 
     A missing split is taken from training by a hash of each source, so that it does not depend on
     the other pairs.
@@ -200,7 +200,7 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
         return index
 
     test_set = f"{(shares or {}).get('test', 0):.0%} of its source sentences"
-    cut = divided(texts, name, shares, indices, test_set)
+    cut = with_all_splits(texts, name, shares, indices, test_set)
     if shares is not None:
         check_splits(cut, name)
     return cut

@@ -126,11 +126,13 @@ class Ragged:
         then separated.
 
         Args:
-            plans: one for each batch. A seed drops different words on different types of devices.
+            plans: one for each batch. With the same seed, word dropout removes different words on
+                a CPU and on a GPU.
             options: the options of all batches.
             of_rank: selects this process's reviews; random numbers are drawn for all reviews.
         """
-        # Sizes are computed on the CPU, so that nothing below synchronizes with the device.
+        # B is the number of reviews of all plans, until the columns are split into batches. Sizes
+        # are computed on the CPU, so that nothing below synchronizes with the device.
         counts = [len(plan.items_B) for plan in plans]
         items_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
         truncated_B = options.truncated_lengths(self.lengths[items_B])

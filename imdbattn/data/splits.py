@@ -66,7 +66,7 @@ class Source:
         return fingerprint([self.identity])
 
 
-def divided(
+def with_all_splits(
     texts: Texts,
     name: str,
     shares: Mapping[str, float] | None,
@@ -152,7 +152,7 @@ def cut_reviews(
     """Returns train, validation and test, divided by `block_cut` or, for a `fold` (its number,
     number of folds), by `fold_cut`.
 
-    shares: see `divided`. limit: number of reviews to keep, see `limited`.
+    shares: see `with_all_splits`. limit: number of reviews to keep, see `stratified_subset`.
     Raises UserError if a split is empty or training has one class, and if there is a fold but the
     source has splits of its own.
     """
@@ -173,15 +173,17 @@ def cut_reviews(
             return fold_cut(train.labels, missing["validation"], *fold)
         return block_cut(train.labels, missing)
 
-    cut = divided(reviews, name, shares, indices, f"{test_set} in consecutive blocks per class")
+    cut = with_all_splits(
+        reviews, name, shares, indices, f"{test_set} in consecutive blocks per class"
+    )
     cut = replace(cut, facts=cut.facts | facts)
-    cut = limited(cut, limit) if limit else cut
+    cut = stratified_subset(cut, limit) if limit else cut
     if shares is not None:
         check_splits(cut, name)
     return cut
 
 
-def limited(reviews: Texts, limit: int) -> Texts:
+def stratified_subset(reviews: Texts, limit: int) -> Texts:
     """Returns a random subset of `limit` reviews, stratified by split and class.
 
     Each review stays in its split, and a larger limit keeps all reviews of a smaller limit.

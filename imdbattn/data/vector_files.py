@@ -26,7 +26,7 @@ import numpy as np
 
 from imdbattn.data.user_files.tables import COMPRESSED, open_bytes
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.io.files import acquire, sha256_of
+from imdbattn.io.files import acquire_lock, sha256_of
 
 Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
@@ -48,7 +48,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     dim: D, or None if it follows from the file. Raises UserError that names the file and the wrong
     line or word, such as a repeated word or a number that is not finite.
     """
-    with wrapping_errors(path), opened(path, dim) as (suffix, stream):
+    with wrapping_errors(path), open_vectors(path, dim) as (suffix, stream):
         words, vectors_WD = (read_binary if suffix == ".bin" else read_text)(stream)
         first: dict[str, int] = {}
         for number, word in enumerate(words, 1):
@@ -66,7 +66,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
 
 
 @contextmanager
-def opened(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
+def open_vectors(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
     """Yields the suffix of a file, without its compression's suffix, and its bytes as a stream.
 
     Of several files in a .zip, the one whose name ends in .{dim}d.txt is chosen. Raises ValueError
@@ -194,7 +194,7 @@ def download(folder: Path) -> Path:
     from huggingface_hub import hf_hub_download
 
     file = folder / ZIP
-    with acquire(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
+    with acquire_lock(file.with_name(f"{ZIP}.lock")):  # one archive holds all dimensions
         if not file.exists():
             part = Path(hf_hub_download("stanfordnlp/glove", ZIP, local_dir=folder / "download"))
             if sha256_of(part) != ZIP_SHA256:

@@ -90,10 +90,11 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
             from imdbattn.exports.graph import to_onnx, to_program
 
             classifier = cast(ReviewPredictor, predictor)  # recurrent nets are refused
+            program = to_program(classifier)
             if options.graph:
-                torch.export.save(to_program(classifier), folder / PROGRAM)
+                torch.export.save(program, folder / PROGRAM)
             if options.onnx:
-                to_onnx(classifier, folder / ONNX)
+                to_onnx(classifier, program, folder / ONNX)
         path = str(getattr(predictor.settings.data, "path", None) or "")
         metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # like `portable`
         write_json(folder / METRICS, metrics)

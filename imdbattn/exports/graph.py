@@ -84,9 +84,8 @@ def to_program(predictor: ReviewPredictor) -> ExportedProgram:
     return program
 
 
-def to_onnx(predictor: ReviewPredictor, path: Path) -> None:
+def to_onnx(predictor: ReviewPredictor, program: ExportedProgram, path: Path) -> None:
     """Writes the graph of `to_program` as ONNX, checked by onnxruntime. Raises UserError."""
-    program = to_program(predictor)
     names = ["tokens_BT", "lengths_B"]
     if predictor.settings.model.phrases:
         names.append("before_BTW")

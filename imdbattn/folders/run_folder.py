@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquire, write_atomically
+from imdbattn.io.files import acquire_lock, write_atomically
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"
-    with acquire(folder / ".lock", busy, LOCK_SECONDS):
+    with acquire_lock(folder / ".lock", busy, LOCK_SECONDS):
         try:
             yield
         finally:

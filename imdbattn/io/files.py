@@ -41,7 +41,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def acquire(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
+def acquire_lock(file: Path, busy: str | None = None, seconds: float = 0) -> "AcquireReturnProxy":
     """Acquires a file lock. The end of a `with` block or `.lock.release()` releases it.
 
     Raises UserError(busy) if another process holds it longer than `seconds`; without `busy` it
@@ -135,7 +135,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     if not os.path.isdir(folder):  # needs no lock: a finished cache may be on a read-only disk
         lock = folder.with_name(f"{folder.name}.lock")
         remedy = "free some space, or choose another data.cache_dir or $IMDBATTN_CACHE"
-        with writing_into(folder.parent, remedy), acquire(lock):
+        with writing_into(folder.parent, remedy), acquire_lock(lock):
             if not folder.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)
                 try:

@@ -101,7 +101,7 @@ def run_command(
 
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:
-        # Hydra reads them there, and Lightning starts its processes with them
+        # Hydra reads sys.argv, and Lightning starts further processes with it.
         sys.argv[1:] = hydra_arguments(config_name, arguments, is_sweep)
         if {"-h", "--help"} & {*arguments}:
             from imdbattn.launch.help import print_help

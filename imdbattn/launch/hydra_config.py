@@ -154,8 +154,8 @@ def run_name(now: str, *, _root_: DictConfig) -> str:
 
 def job_name(*, _root_: DictConfig) -> str:
     """Returns the name of a job's folder in a sweep: model, seed, and the digest of the settings
-    with absolute paths, so that a sweep can be resumed from another directory. The job itself
-    reports what is invalid, and has the digest invalid<number>.
+    with absolute paths, so that a sweep can be resumed from another directory. For invalid
+    settings, the digest is invalid<number>, and the job fails with the message.
     """
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 

@@ -79,7 +79,7 @@ def checked_settings(
         from imdbattn.launch.resumed_settings import resumed_settings
 
         return training_settings(resumed_settings(settings, overrides, folder))
-    # A copied config.yaml may contain those of another run.
+    # A config.yaml copied from another run has its variant and overrides: they are made anew.
     own = {"variant": None, "overrides": named_overrides(overrides, settings)}
     return training_settings(settings | own)
 

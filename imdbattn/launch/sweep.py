@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
-from imdbattn.io.files import acquire, expanded
+from imdbattn.io.files import acquire_lock, expanded
 from imdbattn.launch.failure import fail, remove_empty
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
@@ -80,7 +80,7 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
         raise UserError(f"{sweep} is a sweep: resume it with the settings of its command")
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
-    lock = acquire(sweep / ".lock", busy).lock
+    lock = acquire_lock(sweep / ".lock", busy).lock
     check_data(config)
     tracker_of(config)  # raises for wrong logger settings
     (sweep / SWEEP_LOG).write_text("")
@@ -131,7 +131,7 @@ def conclude(config: DictConfig, complete: bool) -> int:
         log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
     if unfinished or not complete:
         override = in_shell(f"resume={os.path.relpath(sweep)}")
-        log.error("resume it with:  the same command with %s", override)
+        log.error("to resume it, repeat the command and add %s", override)
     return int(not jobs or bool(unfinished))
 
 

@@ -152,7 +152,7 @@ def compare_set(
     first = runs[0]
     reference = predictions[first]
     texts = first.texts(split, reference.rows_N)
-    text_N, _ = pd.factorize(np.array(texts, dtype=object))  # equal texts have one number
+    text_index_N, _ = pd.factorize(np.array(texts, dtype=object))  # equal texts have one number
     counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     unit = "symbols" if first.items == "strings" else "words"
     slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
@@ -161,7 +161,7 @@ def compare_set(
     for variant in variants:
         seeds = [predictions[run] for run in variant.runs]
         right_NS = np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
-        value_TS = values_by_text(options.metric, seeds, right_NS, text_N)
+        value_TS = values_by_text(options.metric, seeds, right_NS, text_index_N)
         scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
     pairs, remarks = neighbors(variants, options.against)
     return {
@@ -183,7 +183,7 @@ def compare_set(
         "method": {"level": statistics.LEVEL, "words": options.words},
         "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
         "variants": [variant_results(variant, slices, options.metric) for variant in scored],
-        "pairs": compare_pairs(scored, pairs, text_N, options.metric),
+        "pairs": compare_pairs(scored, pairs, text_index_N, options.metric),
         "remarks": remarks,
         "disagreements": disagreements(scored, texts, first.labels, options.disagreements),
         "untested": [],
@@ -192,20 +192,20 @@ def compare_set(
 
 
 def values_by_text(
-    name: str, seeds: Sequence[SplitPredictions], right_NS: np.ndarray, text_N: np.ndarray
+    name: str, seeds: Sequence[SplitPredictions], right_NS: np.ndarray, text_index_N: np.ndarray
 ) -> np.ndarray:
     """Returns the values of a metric, `ScoredVariant.value_TS`.
 
-    text_N: the number of the text of each item. Raises UserError for a metric that fails.
+    text_index_N: the number of the text of each item. Raises UserError for a metric that fails.
     """
     if name == "accuracy":
-        return statistics.by_text(right_NS, text_N)
+        return statistics.by_text(right_NS, text_index_N)
     metric = metric_of(name, "metric")
     probabilities = [seed.probabilities_NC for seed in seeds if seed.probabilities_NC is not None]
     if len(probabilities) < len(seeds):
         raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")
     with wrapping_errors(f"metric={name} failed"):
-        return statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_N)
+        return statistics.pseudo_values(metric, seeds[0].labels_N, probabilities, text_index_N)
 
 
 def interval_of(metric: str, value_TS: np.ndarray, labels_N: np.ndarray) -> Interval:
@@ -352,7 +352,7 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:
 def compare_pairs(
     scored: Sequence[ScoredVariant],
     pairs: Sequence[tuple[int, int]],
-    text_N: np.ndarray,
+    text_index_N: np.ndarray,
     metric: str,
 ) -> list[VariantPair]:
     """Returns the difference, its interval, and tests for each pair of variants.
@@ -360,7 +360,7 @@ def compare_pairs(
     The interval and p come from the same model of the uncertainty, and p decides the verdict.
     McNemar's test is about the right answers of these trained models only.
 
-    pairs: indices (from, to) in `scored`. text_N: the number of the text of each item.
+    pairs: indices (from, to) in `scored`. text_index_N: the number of the text of each item.
     """
     old_and_new = [(scored[old], scored[new]) for old, new in pairs]
     bounded = metric == "accuracy"
@@ -384,7 +384,7 @@ def compare_pairs(
             "p": estimate.p,
             "holm_p": corrected,
             "verdict": statistics.verdict(corrected, estimate.mean),
-            "mcnemar_p": statistics.mcnemar(np.bincount(text_N, new_N - old_N)),
+            "mcnemar_p": statistics.mcnemar(np.bincount(text_index_N, new_N - old_N)),
         }
         compared.append(pair)
     return compared

@@ -268,7 +268,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[I
 def join_folds(
     runs: Sequence[FinishedRun], skipped: Sequence[Skipped]
 ) -> tuple[list[FinishedRun], list[Skipped]]:
-    """Replaces the runs of the folds of each cross-validation with one run.
+    """Merges the runs of the folds of each cross-validation into one run.
 
     Returns the runs and the skipped folders. If a fold has no test predictions, the
     cross-validation is skipped.

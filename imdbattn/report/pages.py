@@ -223,7 +223,7 @@ def integer_ticks(axes: Axes, most: int = 9) -> None:
 
 def png(figure: Figure, bbox_inches: str | None = None) -> bytes:
     """Returns a figure as PNG. bbox_inches: "tight" fits the size of the image to its content."""
-    return saved(figure, format="png", dpi=150, bbox_inches=bbox_inches)
+    return figure_bytes(figure, format="png", dpi=150, bbox_inches=bbox_inches)
 
 
 def pdf(figure: Figure) -> bytes:
@@ -234,10 +234,10 @@ def pdf(figure: Figure) -> bytes:
     logging.getLogger("fontTools.subset").setLevel(logging.WARNING)
     figure.suptitle("")
     with matplotlib.rc_context({"pdf.fonttype": 42}):
-        return saved(figure, format="pdf", metadata={"CreationDate": None})
+        return figure_bytes(figure, format="pdf", metadata={"CreationDate": None})
 
 
-def saved(figure: Figure, **options: Any) -> bytes:
+def figure_bytes(figure: Figure, **options: Any) -> bytes:
     """Returns the content of a figure's file. options: arguments of Figure.savefig."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():

@@ -154,7 +154,7 @@ def estimate_difference(new_NS: np.ndarray, old_NS: np.ndarray, bounded: bool = 
     return Estimate(float(gain_N.mean()), interval, estimate.p)
 
 
-def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
+def by_text(value_NS: np.ndarray, text_index_N: np.ndarray) -> np.ndarray:
     """Returns (T, S): one value per text; intervals treat texts as they otherwise treat reviews.
 
     A model predicts the same for equal texts, so their reviews are not independent draws. The
@@ -163,19 +163,22 @@ def by_text(value_NS: np.ndarray, text_N: np.ndarray) -> np.ndarray:
     different sizes (Cochran 1977, "Sampling Techniques", section 9A). Without equal texts, nothing
     changes.
 
-    text_N: the number of the text of each review, from 0, as by pandas.factorize.
+    text_index_N: the number of the text of each review, from 0, as by pandas.factorize.
     """
-    texts = int(text_N.max(initial=-1)) + 1
-    if texts == len(text_N):
+    texts = int(text_index_N.max(initial=-1)) + 1
+    if texts == len(text_index_N):
         return value_NS
     mean_S = value_NS.mean(0)
     deviations_TS = np.zeros((texts, value_NS.shape[1]))
-    np.add.at(deviations_TS, text_N, value_NS - mean_S)
-    return mean_S + deviations_TS * texts / len(text_N)
+    np.add.at(deviations_TS, text_index_N, value_NS - mean_S)
+    return mean_S + deviations_TS * texts / len(text_index_N)
 
 
 def pseudo_values(
-    metric: Metric, labels_N: np.ndarray, probabilities: Sequence[np.ndarray], text_N: np.ndarray
+    metric: Metric,
+    labels_N: np.ndarray,
+    probabilities: Sequence[np.ndarray],
+    text_index_N: np.ndarray,
 ) -> np.ndarray:
     """Returns (G, S): one value of a metric per group of reviews, from which intervals are
     computed.
@@ -183,10 +186,10 @@ def pseudo_values(
     The values are the jackknife's pseudo-values (Tukey 1958): GROUPS groups of reviews are omitted,
     one at a time. They are shifted so that their mean is the metric on all reviews. For a metric
     that is a mean over reviews, the value of a group is its own mean. A group has every G-th text.
-    probabilities: (N, C) of each seed. text_N: see `by_text`. Raises ValueError if the metric is
-    not a finite number.
+    probabilities: (N, C) of each seed. text_index_N: see `by_text`. Raises ValueError if the metric
+    is not a finite number.
     """
-    group_N = text_N % GROUPS
+    group_N = text_index_N % GROUPS
     groups = int(group_N.max()) + 1
     columns = []
     for probabilities_NC in probabilities:

@@ -14,9 +14,9 @@ from imdbattn.settings.keys import (
     MAY_DIFFER_IN_VARIANT,
     as_text,
     flat,
+    flat_without,
     hexdigest,
-    within,
-    without,
+    in_groups,
 )
 
 # Facts in metrics.json -> what differs between runs whose facts differ
@@ -170,7 +170,7 @@ def sources(run: FinishedRun) -> list[str]:
     return [
         f"{setting}={last_part(str(value))}"
         for setting, value in flat(run.settings).items()
-        if value is not None and within(setting, *names)
+        if value is not None and in_groups(setting, *names)
     ]
 
 
@@ -261,8 +261,8 @@ def differences(new: Variant, old: Variant) -> Differences:
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
-    new_settings = without(new_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
-    old_settings = without(old_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
+    new_settings = flat_without(new_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
+    old_settings = flat_without(old_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
     overrides = {*new_run.overrides} ^ {*old_run.overrides}
     typed = {override.partition("=")[0] for override in overrides}
     of_rungs = []
@@ -273,12 +273,12 @@ def differences(new: Variant, old: Variant) -> Differences:
         if value == old_value:
             continue
         in_both = setting in new_settings and setting in old_settings
-        is_typed = within(setting, *typed)
+        is_typed = in_groups(setting, *typed)
         group = setting.rpartition(".")[0]  # data.tokenizer may be a name without _target_
         if old_value is None:
             old_value = old_settings.get(group)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
-        if within(setting, *SET_BY_RUNGS):
+        if in_groups(setting, *SET_BY_RUNGS):
             if in_both and is_typed:
                 of_rungs.append(text)
         elif in_both or is_typed:

@@ -10,7 +10,7 @@ from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_split, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
-from imdbattn.settings.keys import FINGERPRINT, NO_EFFECT, NestedDict, hexdigest, overlay, within
+from imdbattn.settings.keys import FINGERPRINT, NO_EFFECT, NestedDict, hexdigest, in_groups, overlay
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.predictor import Predictor
@@ -36,7 +36,7 @@ def evaluate(
     changed = {
         key: value
         for key, value in given.items()
-        if value and not within(f"data.{key}", *NO_EFFECT)
+        if value and not in_groups(f"data.{key}", *NO_EFFECT)
     }
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)

@@ -97,8 +97,8 @@ class RunState(L.Callback):
     that is None, at the end, and after a signal. Raises Stopped after a signal, and UserError
     instead of saving weights that are not finite.
 
-    It must be the first callback: when a run resumes at the start of an epoch, the other callbacks
-    begin this epoch after the state was restored.
+    It must be the first callback, so that the others see a resumed epoch begin only after its state
+    was restored.
     """
 
     def __init__(

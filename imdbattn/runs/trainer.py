@@ -16,7 +16,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.runs.callbacks import Progress
 from imdbattn.runs.resume import AtomicCheckpointIO
-from imdbattn.settings.objects import import_class, make
+from imdbattn.settings.objects import import_class, instantiate
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
 RECORDED_ON = (CUDAAccelerator,)  # training steps are recorded on these
@@ -64,9 +64,9 @@ def build_trainer(
     values = settings.given()
     trainer_class = import_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     user_callbacks = callbacks_of(values.pop("callbacks", None))
-    user_plugins = make(values.pop("plugins", None) or [], "trainer.plugins", object)
+    user_plugins = instantiate(values.pop("plugins", None) or [], "trainer.plugins", object)
     # A strategy, for example, may be given with its own arguments.
-    values = make(values, "trainer", object)
+    values = instantiate(values, "trainer", object)
     has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
     callbacks = [*callbacks, *user_callbacks]
     callbacks.append(Progress(has_bar=settings.enable_progress_bar and not has_user_bar))
@@ -92,7 +92,7 @@ def build_trainer(
 
 def callbacks_of(settings: Any) -> list[L.Callback]:
     """Returns the callbacks in trainer.callbacks: a list, a mapping of names, or one callback."""
-    made = make(settings or [], "trainer.callbacks", L.Callback)
+    made = instantiate(settings or [], "trainer.callbacks", L.Callback)
     if isinstance(made, Mapping):
         made = [callback for callback in made.values() if callback is not None]
     return made if isinstance(made, list) else [made]

@@ -44,7 +44,8 @@ NO_EFFECT = (
     *("trainer.enable_progress_bar", "trainer.enable_model_summary"),
     *("trainer.log_every_n_steps", "trainer.profiler"),
 )
-# Settings that name data, compared by fingerprints, or initial weights, compared by `init_digest`
+# Settings that name data, of which variants compare the fingerprints, or initial weights, of which
+# they compare `init_digest`
 DATA_AND_WEIGHTS = ("init", "data.path", "data.source", "data.vectors.path", "data.vectors.source")
 # Settings in which runs of one variant may differ
 MAY_DIFFER_IN_VARIANT = (
@@ -72,14 +73,14 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> NestedDict:
     return values
 
 
-def within(key: str, *names: str) -> bool:
+def in_groups(key: str, *names: str) -> bool:
     """Returns whether a dotted key is one of `names`, or in a group of that name."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
+def flat_without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
     """Returns the settings, flat, without the keys and groups in `skipped`."""
-    return {key: value for key, value in flat(settings).items() if not within(key, *skipped)}
+    return {key: value for key, value in flat(settings).items() if not in_groups(key, *skipped)}
 
 
 def variant_digest(settings: Mapping[str, object]) -> str:
@@ -89,7 +90,7 @@ def variant_digest(settings: Mapping[str, object]) -> str:
     A comparison distinguishes the number of epochs itself, and files by their fingerprints.
     """
     compared = ("trainer.max_epochs", "data.extra")
-    return hexdigest(without(settings, *compared, *MAY_DIFFER_IN_VARIANT))
+    return hexdigest(flat_without(settings, *compared, *MAY_DIFFER_IN_VARIANT))
 
 
 def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]:
@@ -108,7 +109,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in by_key.items()
-        if key not in unnamed_choices and not within(key, *MAY_DIFFER_IN_VARIANT)
+        if key not in unnamed_choices and not in_groups(key, *MAY_DIFFER_IN_VARIANT)
     )
 
 
@@ -116,7 +117,7 @@ def settings_digest(settings: Mapping[str, object]) -> str:
     """Returns the digest of all settings that change results, except the seed: part of the name of
     a job's folder.
     """
-    return hexdigest(without(settings, "seed", *NO_EFFECT))
+    return hexdigest(flat_without(settings, "seed", *NO_EFFECT))
 
 
 def run_label(settings: Mapping[str, Any]) -> str:

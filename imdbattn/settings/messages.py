@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.settings.keys import as_text, flat, within
+from imdbattn.settings.keys import as_text, flat, in_groups
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -59,7 +59,7 @@ def no_setting(key: str, known: Iterable[str]) -> str:
     """
     near = nearest(key, {*known})
     remedies = [f"the nearest is {near}"] if near else []
-    if within(key, *CLASSES):
+    if in_groups(key, *CLASSES):
         remedies.append(f"+{key}=... passes it to the class")
     return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
 

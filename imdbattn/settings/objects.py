@@ -78,7 +78,7 @@ def check_arguments(
     node: object, key: str, base: type | None, inner_base: type | None = None
 ) -> None:
     """Raises UserError for a class among the settings that cannot be loaded, or that does not
-    accept one of the given arguments. Called before data are read; `make` creates the objects.
+    accept one of the given arguments. Called before data are read; `instantiate` follows later.
 
     key: the dotted name of the settings. base: the base class of the outermost `_target_`.
     inner_base: the base class of nested ones; None allows any class.
@@ -101,7 +101,7 @@ def check_arguments(
         check_arguments(value, f"{key}.{name}", inner_base, inner_base)
 
 
-def make(node: object, key: str, base: type) -> Any:
+def instantiate(node: object, key: str, base: type) -> Any:
     """Returns the settings with an object in place of each group that has a `_target_`, or a
     functools.partial if it has `_partial_: true`. The class must be a subclass of `base`.
 
@@ -111,10 +111,10 @@ def make(node: object, key: str, base: type) -> Any:
     if isinstance(node, Group):
         node = node.given()
     if isinstance(node, list):
-        return [make(value, f"{key}.{index}", base) for index, value in enumerate(node)]
+        return [instantiate(value, f"{key}.{index}", base) for index, value in enumerate(node)]
     if not isinstance(node, Mapping):
         return node
-    values = {name: make(value, f"{key}.{name}", base) for name, value in node.items()}
+    values = {name: instantiate(value, f"{key}.{name}", base) for name, value in node.items()}
     if (target := values.pop(TARGET, None)) is None:
         return values
     is_partial = values.pop("_partial_", False)

@@ -27,17 +27,17 @@ def on_gpu(maker: BatchMaker) -> bool:
 
 
 class Loader:
-    """The batches that a sampler plans, `together` of them made at once.
+    """The batches that a sampler plans, `chunk_size` of them made together.
 
     sampler: yields the BatchPlan of each batch.
-    Unlike a torch DataLoader, a Loader draws no random number in each epoch, which would change the
-    random state of dropout.
+    A torch DataLoader draws a random number in each epoch, which would change the random state of
+    dropout; a Loader does not.
     """
 
     batch_sampler = None  # Lightning reads it, and calls `set_epoch` of the sampler
 
-    def __init__(self, maker: BatchMaker, sampler: Any, together: int):
-        self.maker, self.sampler, self.together = maker, sampler, together
+    def __init__(self, maker: BatchMaker, sampler: Any, chunk_size: int):
+        self.maker, self.sampler, self.chunk_size = maker, sampler, chunk_size
         self.ready: deque[Any] = deque()  # batches made together with the last one
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         plans = iter(self.sampler)
-        while chunk := list(islice(plans, self.together)):
+        while chunk := list(islice(plans, self.chunk_size)):
             self.ready = deque(self.maker.make(chunk))
             while self.ready:
                 yield self.ready.popleft()
@@ -71,7 +71,8 @@ class BatchData(L.LightningDataModule):
     def __init__(self, settings: Any, corpus: Any):
         super().__init__()
         self.settings, self.corpus = settings, corpus
-        self.scored_split = "test"  # the split that `Trainer.test` scores
+        # The split that `Trainer.test` scores: Lightning's test loop scores validation, too.
+        self.scored_split = "test"
         # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
         self.options = WHOLE_REVIEWS  # options for evaluation

@@ -17,7 +17,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.ladder import HEAD
 from imdbattn.nn.watch import Attended
-from imdbattn.settings.objects import make
+from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.optim import Muon
 
@@ -139,7 +139,7 @@ class Learner(L.LightningModule):
     def __init__(self, net: nn.Module, settings: TrainingSettings, metadata: Metadata):
         super().__init__()
         self.net, self.settings = net, settings
-        self.make_optimizer = make(settings.optim, "optim", torch.optim.Optimizer)
+        self.make_optimizer = instantiate(settings.optim, "optim", torch.optim.Optimizer)
         self.save_hyperparameters(metadata, logger=False)
         # Buffers are constants; DDP must not broadcast into memory-mapped vectors.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]

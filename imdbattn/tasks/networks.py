@@ -14,7 +14,7 @@ from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
-from imdbattn.settings.objects import make
+from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import ClassifierModel, ModelSettings, ReviewDataSettings
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def make_net(model: ModelSettings, *arguments: object, **options: object) -> nn.Module:
     """Returns the network that `model.net` describes. Other arguments depend on the data."""
-    make_it = make(model.net, "model.net", nn.Module)
+    partial_net = instantiate(model.net, "model.net", nn.Module)
     with wrapping_errors(f"model={model.name}"):
-        net: nn.Module = make_it(*arguments, **options)
+        net: nn.Module = partial_net(*arguments, **options)
     return net
 
 
@@ -52,7 +52,7 @@ def build_classifier(
     if phrases or model.mixer:
         from imdbattn.nn.beyond.context import Context
 
-        mixer = make(model.mixer, "model.mixer", nn.Module)
+        mixer = instantiate(model.mixer, "model.mixer", nn.Module)
         context["context"] = partial(Context, phrases=phrases, mixer=mixer)
     return make_net(model, embedding, classes, **context)
 

@@ -20,9 +20,9 @@ from imdbattn.settings.keys import (
     FINGERPRINT,
     NestedDict,
     as_text,
+    flat_without,
+    in_groups,
     settings_digest,
-    within,
-    without,
 )
 from imdbattn.settings.schema import ModelSettings, TrainingSettings
 from imdbattn.tasks.predictor import Predictor
@@ -131,8 +131,8 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
 
 def encoder_settings(model: ModelSettings) -> NestedDict:
     """Returns the model settings, flat, on which the weights of the encoder depend."""
-    settings = without(model.dump(), "net.layer.dropout", "embedding.mixout")
-    return {key: value for key, value in settings.items() if within(key, *ENCODER_SETTINGS)}
+    settings = flat_without(model.dump(), "net.layer.dropout", "embedding.mixout")
+    return {key: value for key, value in settings.items() if in_groups(key, *ENCODER_SETTINGS)}
 
 
 def load_initial(module: "Learner", initial: SavedNet) -> None:

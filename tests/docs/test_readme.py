@@ -10,7 +10,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from imdbattn.settings.keys import conf_dir, flat, within
+from imdbattn.settings.keys import conf_dir, flat, in_groups
 from imdbattn.tasks.networks import build_classifier
 from tests.documents import (
     COMMANDS,
@@ -150,7 +150,7 @@ def test_every_setting_in_the_documents_exists(composed):
     named = set(re.findall(r"`((?:data|model|trainer|logger|optim|masked)\.[a-z_.]+)[=`]", TEXT))
     assert len(named) > 25
     for setting in named:
-        assert any(within(key, setting) for key in known), setting
+        assert any(in_groups(key, setting) for key in known), setting
 
 
 def table(page: str, heading: str) -> list[list[str]]:

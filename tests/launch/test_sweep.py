@@ -293,7 +293,7 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     assert done.returncode == 1, done.stderr
     assert "2 jobs: 2 failed" in done.stdout
     (resume,) = re.findall(
-        "^resume it with:  the same command with (.*)$", done.stdout, re.MULTILINE
+        "^to resume it, repeat the command and add (.*)$", done.stdout, re.MULTILINE
     )
     (tmp_path / name / SWEEP_LOG).write_text("")
     done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)

@@ -204,11 +204,11 @@ def test_the_difference_of_two_models_is_that_of_bonett_and_price():
 
 def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
     rng = np.random.default_rng(5)
-    text_N, _ = pd.factorize(rng.integers(60, size=200))
-    value_NS = rng.normal(size=(200, 1)) + text_N[:, None] / 30
+    text_index_N, _ = pd.factorize(rng.integers(60, size=200))
+    value_NS = rng.normal(size=(200, 1)) + text_index_N[:, None] / 30
     model = sm.OLS(value_NS[:, 0], np.ones(200))
-    fitted = model.fit(cov_type="cluster", cov_kwds={"groups": text_N})
-    value_T = statistics.by_text(value_NS, text_N)[:, 0]
+    fitted = model.fit(cov_type="cluster", cov_kwds={"groups": text_index_N})
+    value_T = statistics.by_text(value_NS, text_index_N)[:, 0]
     assert value_T.mean() == pytest.approx(value_NS.mean())
     assert statistics.reviews_variance(value_T).variance == pytest.approx(fitted.cov_params()[0, 0])
 
@@ -216,12 +216,12 @@ def test_the_variance_with_equal_texts_is_that_of_clusters_in_statsmodels():
 def test_groups_of_pseudo_values_keep_equal_texts_together():
     """A metric that is a mean has the same pseudo-values as its means by text."""
     rng = np.random.default_rng(1)
-    text_N = np.array([*range(100), *range(20)])
+    text_index_N = np.array([*range(100), *range(20)])
     labels_N, chances_NC = rng.integers(2, size=120), rng.dirichlet((1, 1), 120)
-    found = statistics.pseudo_values(accuracy, labels_N, [chances_NC], text_N)
+    found = statistics.pseudo_values(accuracy, labels_N, [chances_NC], text_index_N)
     assert len(found) == 100
     right_N1 = (chances_NC.argmax(1) == labels_N).astype(float)[:, None]
-    expected = statistics.estimate_mean(statistics.by_text(right_N1, text_N)).interval
+    expected = statistics.estimate_mean(statistics.by_text(right_N1, text_index_N)).interval
     assert statistics.estimate_mean(found).interval == pytest.approx(expected, rel=0.03)
 
 

@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquire, build_once, warn_of_soft_locks, write_atomically
+from imdbattn.io.files import acquire_lock, build_once, warn_of_soft_locks, write_atomically
 from imdbattn.launch.job import ended_jobs
 from imdbattn.launch.sweep import begin
 from imdbattn.runs.fit import fit
@@ -138,11 +138,11 @@ def failing(monkeypatch):
 def test_a_file_is_the_lock_where_the_file_system_has_none(failing, tmp_path, caplog):
     failing(errno.ENOLCK)
     with (
-        acquire(tmp_path / "a.lock", "busy"),
+        acquire_lock(tmp_path / "a.lock", "busy"),
         pytest.raises(UserError, match=r"^busy; .*remove .*a\.lock\.soft$"),
     ):
-        acquire(tmp_path / "a.lock", "busy")
-    acquire(tmp_path / "a.lock", "busy").lock.release()
+        acquire_lock(tmp_path / "a.lock", "busy")
+    acquire_lock(tmp_path / "a.lock", "busy").lock.release()
     (warning,) = caplog.messages
     assert os.strerror(errno.ENOLCK) in warning
     assert not list(tmp_path.glob("*.soft"))

@@ -18,7 +18,7 @@ from imdbattn.data.corpus import Corpus
 from imdbattn.data.ragged import Batch, BatchMaker, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, SinusoidalPositions, WordPositions, sequence_mask
-from imdbattn.settings.objects import make
+from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -161,7 +161,7 @@ class TaggingModule(Learner):
 
 
 def tagger(model: ModelSettings) -> nn.Module:
-    net: nn.Module = make(model.net, "model.net", nn.Module)
+    net: nn.Module = instantiate(model.net, "model.net", nn.Module)
     return net
 
 

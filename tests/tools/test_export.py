@@ -315,7 +315,7 @@ def test_both_graphs_of_every_rung_equal_the_model(settings, tmp_path, rung):
     pytest.importorskip("onnxruntime")
     predictor = random_predictor(settings, rung)
     compare(predictor, to_program(predictor).module(), 1e-5)
-    to_onnx(predictor, tmp_path / "model.onnx")
+    to_onnx(predictor, to_program(predictor), tmp_path / "model.onnx")
     compare(predictor, read_onnx(tmp_path / "model.onnx"), 1e-4)
 
 

@@ -14,7 +14,7 @@ from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask
 from imdbattn.tools.check.part import Part, vectors_VD
 
 
-def student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def call_student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Calls the student's code with copies of the arguments. Turns exceptions into StudentError."""
     try:
         return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
@@ -51,8 +51,8 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     if not part.entry.is_module:
         return part.in_its_way(part.make)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    sizes = student(lambda: part.sizes)
-    module = student(part.build, table_VD, sizes, **options)
+    sizes = call_student(lambda: part.sizes)
+    module = call_student(part.build, table_VD, sizes, **options)
     if not isinstance(module, nn.Module):
         raise mistake("not-a-module", type=type(module).__name__)
     if not part.entry.is_plain:
@@ -100,7 +100,7 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
 
 def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
     """Returns the result for the documented arguments, without weights that are also returned."""
-    y = student(net, *given)
+    y = call_student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.kind.returns_weights else y
 
 

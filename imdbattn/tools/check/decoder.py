@@ -16,11 +16,11 @@ import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.calling import (
     ModuleCall,
     call,
+    call_student,
     inputs,
     module_calls,
     net_of,
     record,
-    student,
 )
 from imdbattn.tools.check.numbers import NotChecked, mistake, same
 from imdbattn.tools.check.part import Kind, Part, Rule
@@ -220,7 +220,7 @@ def prediction(part: Part) -> None:
             outputs = outputs.transpose(0, 1)
         for step in range(STEPS):
             words = given[1][:, step : step + 1]
-            token, state = student(net.get_next_token, outputs, words, state)
+            token, state = call_student(net.get_next_token, outputs, words, state)
             best = y[:, step].argmax(-1)
             if not torch.equal(token.reshape(-1), best):
                 raise mistake("prediction-differs", token, best, step=step + 1)

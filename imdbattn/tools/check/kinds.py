@@ -18,7 +18,7 @@ import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.accuracy import TEST, TRAIN, accuracy_examples, share
-from imdbattn.tools.check.calling import call, inputs, net_of, student
+from imdbattn.tools.check.calling import call, call_student, inputs, net_of
 from imdbattn.tools.check.context import bindings_of_context
 from imdbattn.tools.check.formulas import (
     Binding,
@@ -164,7 +164,7 @@ class AccuracyKind(PositionsKind):
         return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))], True
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        return torch.tensor([student(float, call(part, net, *given))])
+        return torch.tensor([call_student(float, call(part, net, *given))])
 
 
 class EncodingKind(FormulaKind):

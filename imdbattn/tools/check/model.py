@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.calling import call, inputs, module_calls, net_of, record, student
+from imdbattn.tools.check.calling import call, call_student, inputs, module_calls, net_of, record
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
 from imdbattn.tools.check.numbers import Mistake, NotChecked, mistake, same
 from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
@@ -30,7 +30,7 @@ def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any)
     """Detached, (B, C). table, options: of the model, see net_of."""
     tokens_BT = torch.as_tensor(tokens)
     lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
-    return student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
+    return call_student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
 
 
 def tensors(
@@ -107,8 +107,8 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
         return last[0] * 1  # the copy may be changed in place
 
     with nn.modules.module.register_module_forward_hook(keep):
-        y_BC = student(net_of(part, **options), *inputs(part, 4, 4))
-    student(lambda: y_BC.square().sum().backward())
+        y_BC = call_student(net_of(part, **options), *inputs(part, 4, 4))
+    call_student(lambda: y_BC.square().sum().backward())
     grads = [y_BTD.grad for y_BTD in last if y_BTD.grad is not None]
     return [n for grad_BTD in grads for n in range(length) if bool(grad_BTD[:, n].any())]
 

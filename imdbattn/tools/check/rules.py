@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.calling import call, cut, inputs, net_of, nets, student
+from imdbattn.tools.check.calling import call, call_student, cut, inputs, net_of, nets
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
 from imdbattn.tools.check.part import WIDTH, Part, Rule
 
@@ -52,7 +52,7 @@ def unchanged(part: Part) -> None:
     """The input keeps its values."""
     lengths = (3, 0 if part.entry.is_plain else 1)
     given, net = inputs(part, *lengths), net_of(part)
-    student(lambda: net(*given))
+    call_student(lambda: net(*given))
     before = dict(zip(part.kind.given, inputs(part, *lengths), strict=False))
     for name, after in zip(part.kind.given, given, strict=False):
         if not torch.equal(before[name], after):
@@ -87,7 +87,7 @@ def batch(part: Part) -> None:
 def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
     """Returns the parameters that get a gradient other than 0 from the squares of the result."""
     if (y := call(part, net, *given)).requires_grad:
-        student(lambda: y.square().sum().backward())
+        call_student(lambda: y.square().sum().backward())
     return {name for name, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
 
 
@@ -106,7 +106,7 @@ def finite(part: Part) -> None:
                     raise NotChecked(f"A review without words raises {reason}.") from error
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
-                student(lambda y=y: y.square().sum().backward())
+                call_student(lambda y=y: y.square().sum().backward())
             tensors = list(zip(part.kind.given, given, strict=False))
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
             found = [("result", "the result", y)]

@@ -91,7 +91,9 @@ def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
     return by_count_V[: int((total_V > 0).sum())][:words].sort().values
 
 
-def reduced(predictor: ReviewPredictor, words_K: Tensor, precision: Precision) -> ReviewPredictor:
+def with_page_words(
+    predictor: ReviewPredictor, words_K: Tensor, precision: Precision
+) -> ReviewPredictor:
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
     dtype = getattr(torch, precision)
     small = with_vectors(predictor, words_K, dtype)
@@ -152,7 +154,7 @@ def page_data(
         if key not in words_of:
             same = [other for other in models if other.predictor.metadata["vectors"] == key]
             words_of[key] = chosen_words(same, words)
-        small = reduced(model.predictor, words_of[key], precision)
+        small = with_page_words(model.predictor, words_of[key], precision)
         if len(vectors) < len(words_of):
             table = add_array(arrays, torch.tensor(small.vectors.table_VD), precision)
             vectors.append({"words": "\n".join(small.vectors.words), "table": table})

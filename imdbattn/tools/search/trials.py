@@ -34,7 +34,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
-from imdbattn.io.files import acquire, read_json, write_atomically, writing_into
+from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
 from imdbattn.launch.hydra_config import composed_settings, in_quotes, quote
@@ -46,7 +46,7 @@ from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.runs.signals import Signals
 from imdbattn.settings.command_settings import SearchSettings
-from imdbattn.settings.keys import as_text, within
+from imdbattn.settings.keys import as_text, in_groups
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, training_settings
@@ -66,7 +66,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
     space, settings = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
-    lock = acquire(
+    lock = acquire_lock(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
     stopped = f"stopped; resume it with:  python -m imdbattn.search resume={in_shell(shown)}"
@@ -88,7 +88,7 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     """
     space = {name: distribution(values) for name, values in options.space.items()}
     for override in (*space, *options.train):
-        if within(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
+        if in_groups(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
             raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
