@@ -168,6 +168,7 @@ def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, s
     assert f"optim.lr={best['settings']['optim.lr']:.4g}" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_pruner_sees_the_last_validation_of_each_epoch(words, shell, tmp_path):
     slow = "import time\n\ndef slow(labels, probabilities):\n    time.sleep(0.5)\n    return 1\n"
     (tmp_path / "metric.py").write_text(slow)  # the search looks at a trial within each epoch
