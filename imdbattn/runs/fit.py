@@ -113,6 +113,86 @@ def train_and_score(
     return metrics
 
 
+# --- results --------------------------------------------------------------------------------------
+
+
+def score_and_write(
+    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
+) -> NestedDict:
+    """Scores the splits, and writes the results. Returns the content of metrics.json.
+
+    facts: the part of metrics.json about the training.
+    """
+    settings, task, corpus = module.settings, task_of(module.settings), data.corpus
+    splits = ("validation", "test") if settings.test else ("validation",)
+    scores = {split: score_split(trainer, module, data, split) for split in splits}
+    if not settings.is_debug:
+        check_complete(scores, corpus.splits)
+    metrics = run_facts(settings.model.name, settings.seed, corpus) | facts
+    if task.starts_model:
+        metrics["starts_model"] = task.starts_model
+    for split, split_scores in scores.items():
+        metrics |= score_facts("val" if split == "validation" else split, split_scores)
+    if trainer.is_global_zero:
+        for split, split_scores in scores.items():
+            predictions, texts = SPLIT_FILES[split]
+            write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
+            data.save_texts(split, folder / texts)
+        if settings.pictures:
+            from imdbattn.runs.pictures import draw_pictures  # imports matplotlib
+
+            with only_warning(log, "Some pictures could not be drawn"):
+                draw_pictures(module, data, folder)
+        # This file is written last: it marks the run as finished.
+        write_json(folder / results_file(settings), metrics)
+    return metrics
+
+
+def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
+    """Scores a split with the module's weights."""
+    data.scored_split = split
+    trainer.test(module, data, verbose=False)
+    return module.scores
+
+
+def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
+    """Raises RuntimeError unless every item of the scored splits has a score."""
+    for split, split_scores in scores.items():
+        scored, all_items = len(split_scores.items_N), len(splits[split])
+        if scored < all_items:
+            raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
+
+
+def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:
+    """Writes the row in the source and `scores.columns()` for each item of a split. rows: the rows
+    of all items in the split.
+    """
+    write_table(path, {"row": rows[scores.items_N.numpy()], **scores.columns()})
+
+
+def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
+    """Returns the part of metrics.json that identifies model and data."""
+    return {
+        "model": model,
+        "seed": seed,
+        "test_set": corpus.test_set,
+        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
+        "source_key": corpus.source_key,
+        "items": corpus.items_name,
+        **corpus.facts,
+    }
+
+
+def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
+    """Returns the scores of a split, and of the classes, by their names in metrics.json."""
+    prefix = f"{name}_" if name else ""
+    values = {**scores.metrics, "count": scores.count, **scores.details()}
+    return {prefix + key: value for key, value in values.items()}
+
+
+# --- what training needs --------------------------------------------------------------------------
+
+
 def prepare_process(settings: TrainingSettings) -> None:
     """Seeds this process, and changes what torch does in it."""
     L.seed_everything(settings.seed, workers=True, verbose=False)
@@ -252,80 +332,3 @@ def early_end(trainer: L.Trainer, epochs: float) -> NestedDict:
             elif stopped := callback.stopped_epoch:  # decided before trainer.min_epochs
                 reason = f"early stopping by {callback.monitor}, decided in epoch {stopped + 1}"
     return {"ended_early": {"epochs": round(epochs, 2), "of": last, "reason": reason}}
-
-
-# --- results --------------------------------------------------------------------------------------
-
-
-def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
-    """Returns the part of metrics.json that identifies model and data."""
-    return {
-        "model": model,
-        "seed": seed,
-        "test_set": corpus.test_set,
-        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
-        "source_key": corpus.source_key,
-        "items": corpus.items_name,
-        **corpus.facts,
-    }
-
-
-def score_facts(name: str, scores: SplitScores) -> dict[str, object]:
-    """Returns the scores of a split, and of the classes, by their names in metrics.json."""
-    prefix = f"{name}_" if name else ""
-    values = {**scores.metrics, "count": scores.count, **scores.details()}
-    return {prefix + key: value for key, value in values.items()}
-
-
-def score_and_write(
-    folder: Path, trainer: L.Trainer, module: Learner, data: BatchData, facts: dict[str, object]
-) -> NestedDict:
-    """Scores the splits, and writes the results. Returns the content of metrics.json.
-
-    facts: the part of metrics.json about the training.
-    """
-    settings, task, corpus = module.settings, task_of(module.settings), data.corpus
-    splits = ("validation", "test") if settings.test else ("validation",)
-    scores = {split: score_split(trainer, module, data, split) for split in splits}
-    if not settings.is_debug:
-        check_complete(scores, corpus.splits)
-    metrics = run_facts(settings.model.name, settings.seed, corpus) | facts
-    if task.starts_model:
-        metrics["starts_model"] = task.starts_model
-    for split, split_scores in scores.items():
-        metrics |= score_facts("val" if split == "validation" else split, split_scores)
-    if trainer.is_global_zero:
-        for split, split_scores in scores.items():
-            predictions, texts = SPLIT_FILES[split]
-            write_predictions(folder / predictions, split_scores, corpus.splits[split].rows)
-            data.save_texts(split, folder / texts)
-        if settings.pictures:
-            from imdbattn.runs.pictures import draw_pictures  # imports matplotlib
-
-            with only_warning(log, "Some pictures could not be drawn"):
-                draw_pictures(module, data, folder)
-        # This file is written last: it marks the run as finished.
-        write_json(folder / results_file(settings), metrics)
-    return metrics
-
-
-def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
-    """Scores a split with the module's weights."""
-    data.scored_split = split
-    trainer.test(module, data, verbose=False)
-    return module.scores
-
-
-def check_complete(scores: Mapping[str, SplitScores], splits: Mapping[str, Sized]) -> None:
-    """Raises RuntimeError unless every item of the scored splits has a score."""
-    for split, split_scores in scores.items():
-        scored, all_items = len(split_scores.items_N), len(splits[split])
-        if scored < all_items:
-            raise RuntimeError(f"{scored} of {all_items} items of the {split} split were scored")
-
-
-def write_predictions(path: Path, scores: SplitScores, rows: np.ndarray) -> None:
-    """Writes the row in the source and `scores.columns()` for each item of a split. rows: the rows
-    of all items in the split.
-    """
-    write_table(path, {"row": rows[scores.items_N.numpy()], **scores.columns()})

@@ -160,18 +160,7 @@ class RunState(L.Callback):
         self, trainer: L.Trainer, module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
         self.steps_since_sync += 1
-        loop = trainer.fit_loop.epoch_loop
-        to_validation = (
-            loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
-        )
-        if (
-            not batch_idx  # the state was just saved
-            or batch_idx % trainer.accumulate_grad_batches  # checkpoints do not contain gradients
-            # Lightning would repeat the last validation
-            or to_validation % (trainer.val_check_batch or inf) == 0
-            # The batches are a list, which is read from its start.
-            or trainer.overfit_batches  # type: ignore[attr-defined]
-        ):
+        if not can_resume_before(trainer, batch_idx):
             return
         minutes = self.settings.save_minutes
         due = minutes is not None and time.monotonic() - self.saved_at > 60 * minutes
@@ -182,7 +171,7 @@ class RunState(L.Callback):
                 return
             self.steps_since_sync, request = 0, max(from_all(trainer, request))
         if request:
-            self.save(trainer, module, loop.batch_progress)
+            self.save(trainer, module, trainer.fit_loop.epoch_loop.batch_progress)
             self.stop_if(request, trainer)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -260,3 +249,17 @@ class RunState(L.Callback):
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in state["sums"]]
         module.gradient_norms = [norm.to(module.device) for norm in state["norms"]]
         trainer.should_stop = self.loaded["stopped"]
+
+
+def can_resume_before(trainer: L.Trainer, batch_idx: int) -> bool:
+    """Returns whether a state that is saved before this batch can be resumed there."""
+    loop = trainer.fit_loop.epoch_loop
+    if batch_idx == 0:  # a state was saved at the start of the epoch
+        return False
+    if batch_idx % trainer.accumulate_grad_batches:  # checkpoints do not contain gradients
+        return False
+    if trainer.overfit_batches:  # type: ignore[attr-defined] # a list, which is read from its start
+        return False
+    done = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+    # After a validation, Lightning would repeat it.
+    return done % (trainer.val_check_batch or inf) != 0

@@ -316,7 +316,7 @@ class TrainingSettings(Group):
 
     def resolved(self, source: str | None, batch_tokens: int | None = None) -> Self:
         """Returns the settings with absolute paths, with the values that `auto` and null stand for,
-        and with their digest.
+        and with the digest of the variant: of the settings before these values replace them.
         """
         known = {
             "data": resolved_data(self.data, source, batch_tokens),

@@ -129,6 +129,7 @@ class Learner(L.LightningModule):
 
     Evaluation keeps the outputs of every item and sorts them in the order of the split: the scores
     are exact for any number of processes, and are the predictions that a run folder stores.
+    Where steps are recorded, on a GPU, `training_step` makes the whole step with the recorder.
 
     settings: settings.schema.TrainingSettings. metadata: plain values that checkpoints contain.
     """
