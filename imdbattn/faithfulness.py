@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from imdbattn.io.files import expanded
 from imdbattn.launch.command import command
-from imdbattn.runs.signals import Signals
+from imdbattn.runs.signals import StopOnSignals
 
 if TYPE_CHECKING:
     from imdbattn.settings.command_settings import FaithfulnessSettings
@@ -19,7 +19,7 @@ def main(settings: "FaithfulnessSettings") -> None:
     from imdbattn.tools.faithfulness.experiment import run_experiment
     from imdbattn.tools.faithfulness.page import report_of
 
-    with Signals(f"stopped; the same command continues what is in {out}"):
+    with StopOnSignals(f"stopped; the same command continues what is in {out}"):
         summaries = run_experiment(settings.runs, out, settings)
     reports = list(map(report_of, summaries))
     page = write_reports(reports, out)

@@ -5,7 +5,7 @@ import sys
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import in_sweep, run_command
-from imdbattn.runs.signals import BEFORE_TRAINING, Signals
+from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 
 
 def train(cfg: DictConfig) -> float | None:
@@ -16,7 +16,7 @@ def train(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
-    with Signals(BEFORE_TRAINING):
+    with StopOnSignals(BEFORE_TRAINING):
         from imdbattn.launch.single import run_single
     return run_single(cfg)
 

@@ -39,7 +39,7 @@ class FewShapesPlans(TrainPlans):
     sorted together, so that batches have few shapes, in an order that depends on the epoch only.
     """
 
-    def sufficient_count(self) -> int:
+    def planned_count(self) -> int:
         return len(self.sorted_batches(np.arange(len(self.lengths_N))))
 
     def sorted_batches(self, order: np.ndarray) -> list[np.ndarray]:

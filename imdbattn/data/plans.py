@@ -62,16 +62,16 @@ class TrainPlans:
         self.lengths_N, self.budget, self.seed = lengths_N, budget, seed
         self.batches_to_skip = batches_to_skip
         self.epoch = 0
-        self.count = self.sufficient_count()
+        self.count = self.planned_count()
 
     def set_count(self, count: int) -> None:
         """Changes the budget, so that an epoch has `count` batches of about the same size."""
         self.budget = max(1, int(self.lengths_N.sum()) // count)
-        while self.sufficient_count() > count:
+        while self.planned_count() > count:
             self.budget += 1 + self.budget // 100
         self.count = count
 
-    def sufficient_count(self) -> int:
+    def planned_count(self) -> int:
         """Returns a number of batches that suffices in every epoch."""
         count = len(self.sorted_batches(np.arange(len(self.lengths_N))))
         # Pools need a few more batches than the whole set sorted.

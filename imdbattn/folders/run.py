@@ -84,14 +84,14 @@ class Run:
     # --- weights --------------------------------------------------------------------------------
 
     @property
-    def checkpoint(self) -> Path:
+    def existing_checkpoint(self) -> Path:
         """The given checkpoint, or the best one. Raises UserError if it is missing."""
         self.require(self.settings_file, self.checkpoint_file)
         return self.checkpoint_file
 
     def read_net(self) -> SavedNet:
         """Returns the weights and metadata in the checkpoint, on the CPU."""
-        return SavedNet.of(read_checkpoint(self.checkpoint))
+        return SavedNet.of(read_checkpoint(self.existing_checkpoint))
 
     # --- results --------------------------------------------------------------------------------
 

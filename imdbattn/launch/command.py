@@ -27,7 +27,7 @@ from imdbattn.launch.hydra_config import (
     register_resolvers,
 )
 from imdbattn.launch.process import prepare
-from imdbattn.runs.signals import Signals
+from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.keys import conf_dir
 
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
@@ -108,7 +108,7 @@ def run_command(
 
             print_help(run_hydra, config_name)
             return None
-        with Signals("stopped"):
+        with StopOnSignals("stopped"):
             return run_hydra()
     except Exception as error:
         from imdbattn.launch.composition import as_user_error

@@ -25,7 +25,7 @@ from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_TABLES
 from imdbattn.io.files import expanded
-from imdbattn.runs.signals import Signals
+from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import PredictSettings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def write_prediction_table(
     chunks = predict_columns(predictor, texts.lines, options)
     if kept is not None:
         chunks = with_kept_columns(chunks, kept)
-    signals = Signals(f"stopped; {options.out} is not written")
+    signals = StopOnSignals(f"stopped; {options.out} is not written")
     with signals, tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
 
         def counted() -> Iterator[dict[str, list[object]]]:

@@ -13,7 +13,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.process import end_with_parent
-from imdbattn.runs.signals import BEFORE_TRAINING, Signals
+from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
@@ -29,7 +29,7 @@ def run_single(cfg: DictConfig) -> float:
     """Trains the model that `cfg` describes, and returns the validation accuracy of the epoch that
     `choose_by` selects.
     """
-    with Signals(BEFORE_TRAINING):
+    with StopOnSignals(BEFORE_TRAINING):
         composed, job = composed_settings(cfg), HydraConfig.get()
         resumed = resumed_folder(composed)
         if resumed is None:

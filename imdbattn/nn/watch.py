@@ -15,7 +15,7 @@ from imdbattn.nn.scores import at_least_one, sequence_mask
 
 
 @contextmanager
-def watch(net: nn.Module) -> Iterator[list[Tensor]]:
+def collect_attention(net: nn.Module) -> Iterator[list[Tensor]]:
     """Yields a list to which every attention of `net` appends its weights (B, H, Q, K) in order of
     use, pooling last.
 
@@ -35,7 +35,7 @@ def watch(net: nn.Module) -> Iterator[list[Tensor]]:
         yield weights
 
 
-def watch_parts(
+def collect_attention_of_parts(
     net: nn.Module, run: Callable[[], Tensor]
 ) -> tuple[Tensor, list[Tensor], list[bool]]:
     """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
@@ -47,7 +47,7 @@ def watch_parts(
     # A custom model may have other parts.
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
     with ExitStack() as stack:
-        shown = [stack.enter_context(watch(part)) for part in parts]
+        shown = [stack.enter_context(collect_attention(part)) for part in parts]
         result = run()
     for part, weights in zip(parts, shown, strict=True):
         is_pooling = part is parts[-1]
@@ -123,8 +123,8 @@ def rollout(weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
     """Returns (B, T), each row summing to 1: the share of each input position in the pooled vector.
 
     Attention rollout (Abnar & Zuidema 2020, equation 1). weights: (B, H, T, T) of each layer, then
-    (B, 1, 1, T) of the pooling, as `watch` lists them. skips: for each layer whether x is added to
-    f(x); it then counts as (A + I) / 2.
+    (B, 1, 1, T) of the pooling, as `collect_attention` lists them. skips: for each layer whether x
+    is added to f(x); it then counts as (A + I) / 2.
     """
     *layers, share_B1T = (each.mean(1) for each in weights)
     for weights_BTT, skip in zip(reversed(layers), reversed(skips), strict=True):

@@ -34,7 +34,7 @@ def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
     Raises UserError for wrong input.
     """
     run = Run(options.run, options.trust)
-    checkpoint, settings = run.checkpoint, settings_of(run)
+    checkpoint, settings = run.existing_checkpoint, settings_of(run)
     task = task_of(settings)
     if model := task.starts_model:
         raise UserError(

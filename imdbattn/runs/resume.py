@@ -27,7 +27,7 @@ from imdbattn.folders.run_folder import LAST, begin_folder, has_results
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
-from imdbattn.runs.signals import NOTHING_SAVED, Signals
+from imdbattn.runs.signals import NOTHING_SAVED, StopOnSignals
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import trust_option
 from imdbattn.tasks.learner import from_all
@@ -62,7 +62,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(Path(path))
 
 
-class RunSignals(Signals):
+class RunSignals(StopOnSignals):
     """The signals of a run. The line says where the run stopped, whether its state was saved, and
     how to resume.
 
@@ -187,7 +187,7 @@ class RunState(L.Callback):
         last = trainer.max_epochs or -1
         epoch = min(trainer.current_epoch + 1, last if last > 0 else inf)  # after the last one
         self.signals.phase = f"in epoch {epoch}, step {trainer.global_step}"
-        raise self.signals.stopped(request)
+        raise self.signals.stop_exception(request)
 
     # --- what to save -----------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Stopped(SystemExit):
         self.number, self.line = number, line
 
 
-class Signals:
+class StopOnSignals:
     """Raises Stopped in its context after one of SIGNALS, and logs its line at the end.
 
     text: the line without the name of the signal. It does nothing outside of the main thread, which
@@ -79,7 +79,7 @@ class Signals:
         """Makes signals raise Stopped at once; raises it now if one has arrived."""
         self.listen(deferred=False)
         if self.received:
-            raise self.stopped(self.received)
+            raise self.stop_exception(self.received)
 
     def defer(self) -> None:
         """Makes a signal only set `received`; further signals raise Stopped at once."""
@@ -99,9 +99,9 @@ class Signals:
         if self.deferred:
             self.deferred = False
             return
-        raise self.stopped(number)
+        raise self.stop_exception(number)
 
-    def stopped(self, number: int) -> Stopped:
+    def stop_exception(self, number: int) -> Stopped:
         """Returns the exception; SIGUSR1 also requeues the SLURM job."""
         name = signal.Signals(number).name
         if name == "SIGUSR1" and os.environ.get("SLURM_PROCID", "0") == "0":

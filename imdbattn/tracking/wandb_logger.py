@@ -314,7 +314,7 @@ def send_model(run: wandb.Run, folder: Path) -> None:
     opened = Run(folder, run.config.get("trust"), dict(run.config))
     with TemporaryDirectory() as temporary:
         model = Path(temporary, "model")
-        predictor = predictor_of(settings_of(opened), opened.checkpoint)
+        predictor = predictor_of(settings_of(opened), opened.existing_checkpoint)
         write_export(predictor, with_defaults("export", run=str(folder), out=str(model)))
         artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
         artifact.add_dir(str(model))

@@ -1,4 +1,4 @@
-"""Signals reach the program that trains, and end a command in one line."""
+"""StopOnSignals reach the program that trains, and end a command in one line."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 import imdbattn
 from imdbattn.runs.fit import fit
-from imdbattn.runs.signals import Signals, Stopped
+from imdbattn.runs.signals import StopOnSignals, Stopped
 from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.processes import started_command, wait_for
 from tests.resuming import stops
@@ -50,7 +50,7 @@ def test_a_library_that_catches_what_a_signal_raises_does_not_hide_it(caplog, wr
             if wrapped:
                 raise wrapped("another one") from None
 
-    with pytest.raises(Stopped) as stopped, Signals("stopped; nothing is saved"):
+    with pytest.raises(Stopped) as stopped, StopOnSignals("stopped; nothing is saved"):
         catch()
     assert stopped.value.code == 128 + signal.SIGTERM
     assert caplog.messages == ["SIGTERM: stopped; nothing is saved"]

@@ -21,7 +21,7 @@ from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, write_atomically
-from imdbattn.nn.watch import Attended, attention_parts, watch
+from imdbattn.nn.watch import Attended, attention_parts, collect_attention
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.data_module import BatchData, default_budget
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -220,7 +220,7 @@ class ReviewClassifier(Learner):
         from imdbattn.tasks.weights import predictor_of
 
         run = Run(checkpoint_path, trust)
-        predictor: Any = predictor_of(settings_of(run), run.checkpoint)
+        predictor: Any = predictor_of(settings_of(run), run.existing_checkpoint)
         return cls(predictor.net, predictor.settings, predictor.metadata).to(map_location).eval()
 
     def forward(self, batch: Batch) -> Tensor:
@@ -255,7 +255,9 @@ class ReviewClassifier(Learner):
         """Returns the logits, and the attention weights, which fast attention does not compute."""
         with ExitStack() as stack:
             parts = attention_parts(self.net)
-            shown = {name: stack.enter_context(watch(part)) for name, part in parts.items()}
+            shown = {
+                name: stack.enter_context(collect_attention(part)) for name, part in parts.items()
+            }
             logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {

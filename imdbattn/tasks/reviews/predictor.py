@@ -33,7 +33,7 @@ from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.watch import rollout, watch_parts
+from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import (
@@ -189,7 +189,9 @@ class ReviewPredictor(Predictor):
         """Explains a batch of one review. spans: start and end of each word. shares: a rollout."""
         net = self.net
         try:
-            (probability_C,), weights, skips = watch_parts(net, lambda: self.probabilities(batch))
+            (probability_C,), weights, skips = collect_attention_of_parts(
+                net, lambda: self.probabilities(batch)
+            )
         except ValueError as error:
             model = self.settings.model.name
             raise UserError(f"model={model} cannot be explained: {error}") from error

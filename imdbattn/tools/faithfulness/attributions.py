@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, WordPositions
-from imdbattn.nn.watch import rollout, watch_parts
+from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
 Attribution = Callable[[Classifier, Batch, Tensor], Tensor]
@@ -59,7 +59,7 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
         for part in parts:
             for module in (part, *attentions(part)):
                 stack.enter_context(module.register_forward_pre_hook(inputs.__setitem__))
-        _, weights, _ = watch_parts(net, lambda: net(batch))
+        _, weights, _ = collect_attention_of_parts(net, lambda: net(batch))
     observed = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
         x_BKD, words = inputs[part]

@@ -131,7 +131,7 @@ class Subject:
         self.options = options
         self.custom = custom
         opened = Run(run.folder, options.trust)
-        checkpoint = opened.checkpoint
+        checkpoint = opened.existing_checkpoint
         self.digest = sha256_of(checkpoint)[:8]  # digest of the weights
         self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
         settings = with_changes(settings_of(opened), options.data.model_dump())

@@ -44,7 +44,7 @@ from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
-from imdbattn.runs.signals import Signals
+from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
 from imdbattn.settings.keys import as_text, in_groups
 from imdbattn.settings.schema import TrainingSettings
@@ -70,7 +70,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
     stopped = f"stopped; resume it with:  python -m imdbattn.search resume={in_shell(shown)}"
-    with lock, writing_into(folder), Signals(stopped):
+    with lock, writing_into(folder), StopOnSignals(stopped):
         write_atomically(folder / SEARCH_FILE, OmegaConf.to_yaml(options.model_dump()))
         study = open_study(folder / "journal.log", options, settings.trainer.max_epochs)
         Trials(study, options, space, settings, folder).run()
