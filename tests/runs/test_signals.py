@@ -1,4 +1,4 @@
-"""StopOnSignals reach the program that trains, and end a command in one line."""
+"""Signals reach the program that trains, and end a command in one line."""
 
 import os
 import signal
