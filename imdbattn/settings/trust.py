@@ -84,7 +84,8 @@ def logger_places(loggers: Loggers, own: Loggers) -> Iterator[tuple[str, str, st
         for key, value in arguments.items():
             usual = packaged.get(key, "{run}")  # another argument may name a folder
             is_name = not (PLACE.search(str(value)) or "{" in str(usual))
-            if not (is_name or value in (usual, own.get(logger, {}).get(key))):
+            is_known = is_name or value in (usual, own.get(logger, {}).get(key))
+            if not is_known and key != "_target_":  # `untrusted` yields classes
                 package = str(arguments["_target_"]).partition(".")[0]
                 yield f"logger.{logger}.{key}", str(value), package
 
