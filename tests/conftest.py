@@ -1,5 +1,7 @@
 """The fixtures of all tests: a small world, settings, commands and trained runs."""
 
+import copy
+import functools
 import gc
 import hashlib
 import json
@@ -115,14 +117,19 @@ def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
         sys.modules.pop(name, None)
 
 
+@functools.cache  # composing takes a tenth of a second, and half of all command lines repeat
+def composed_once(config: str, *overrides: str) -> dict:
+    return composed_settings(compose(config, overrides))
+
+
 @pytest.fixture(scope="session")
 def composed():
     """composed(overrides..., config="train"): the settings of a command line as a dict, not
-    validated.
+    validated; composed once, whatever the environment is later.
     """
 
     def get(*overrides: str, config: str = "train") -> dict:
-        return composed_settings(compose(config, overrides))
+        return copy.deepcopy(composed_once(config, *overrides))
 
     return get
 

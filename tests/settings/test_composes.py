@@ -48,10 +48,10 @@ def test_a_sweep_over_models_of_different_tasks_is_refused():
         composed_by_commands("train", ["model=mean,seq2seq"])
 
 
-def test_slurm_sets_the_number_of_devices_and_machines(settings, monkeypatch):
+def test_slurm_sets_the_number_of_devices_and_machines(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
     monkeypatch.setenv("SLURM_NNODES", "2")
-    trainer = settings("trainer=slurm").trainer
+    trainer = composed_by_commands("train", ["trainer=slurm"]).trainer
     assert (trainer.devices, trainer.num_nodes, trainer.strategy) == (4, 2, "ddp")
 
 
