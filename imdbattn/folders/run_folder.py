@@ -92,9 +92,8 @@ def check_folder(folder: Path) -> None:
         return
     files = set(folder.iterdir())
     if folder / "config.yaml" in files:
-        # A config.yaml that was copied from a run does not make a folder a run.
-        is_run = folder / "environment.json" in files
-        is_run = is_run and read_settings(folder / "config.yaml").keys() >= RUN_KEYS
+        is_run = read_settings(folder / "config.yaml").keys() >= RUN_KEYS
+        is_run &= folder / "environment.json" in files  # config.yaml may be a copy
     else:
         others = files - {*temporary_files(folder)}
         is_run = all(

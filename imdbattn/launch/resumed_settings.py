@@ -16,7 +16,7 @@ from imdbattn.settings.keys import (
     in_groups,
     to_dict,
 )
-from imdbattn.settings.trust import logger_places
+from imdbattn.settings.logger_places import logger_places
 from imdbattn.tasks.task import settings_of, training_settings
 
 

@@ -2,7 +2,6 @@
 may name. Imports none of them.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.keys import NestedDict, conf_dir, to_dict
+from imdbattn.settings.keys import NestedDict, to_dict
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
@@ -26,9 +25,6 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
         "swanlab.integration.pytorch_lightning",
     ),
 }
-
-Loggers = Mapping[str, Mapping[str, object]]  # name -> `_target_` and arguments
-PLACE = re.compile(r"[/\\:]|^\.+$")  # occurs in paths and addresses, and not in names
 
 
 def refuse_untrusted(
@@ -71,32 +67,17 @@ def custom_parts(settings: "TrainingSettings") -> list[str]:
     return [name for _, name, _ in untrusted(parts)]
 
 
-def logger_places(loggers: Loggers, own: Loggers) -> Iterator[tuple[str, str, str]]:
-    """Yields the dotted key, value and package of each argument of a run's loggers that may name a
-    place outside of its folder.
-
-    These are the arguments that differ from those in conf/logger and in `own`, the loggers of this
-    call, unless one name replaces another.
-    """
-    for logger, arguments in loggers.items():
-        file = conf_dir() / "logger" / f"{logger}.yaml"
-        packaged = to_dict(OmegaConf.load(file)).get(logger, {}) if file.exists() else {}
-        for key, value in arguments.items():
-            usual = packaged.get(key, "{run}")  # another argument may name a folder
-            is_name = not (PLACE.search(str(value)) or "{" in str(usual))
-            is_known = is_name or value in (usual, own.get(logger, {}).get(key))
-            if not is_known and key != "_target_":  # `untrusted` yields classes
-                package = str(arguments["_target_"]).partition(".")[0]
-                yield f"logger.{logger}.{key}", str(value), package
-
-
 def trust_option(file: Path, resumes: bool = False) -> str:
     """Returns the option ` trust=...` that commands need to read this run or, if `resumes`, to
     resume it, or nothing.
     """
     settings = read_settings(file)
-    places = logger_places(settings.get("logger", {}), {}) if resumes else ()
-    packages = ",".join(sorted({package for *_, package in (*untrusted(settings), *places)}))
+    needed = [*untrusted(settings)]
+    if resumes:
+        from imdbattn.settings.logger_places import logger_places
+
+        needed += logger_places(settings.get("logger", {}), {})
+    packages = ",".join(sorted({package for *_, package in needed}))
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 
 

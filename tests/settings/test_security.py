@@ -21,7 +21,8 @@ from imdbattn.report.prediction_page import page
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.credentials import credentials, refuse_credentials
 from imdbattn.settings.keys import conf_dir
-from imdbattn.settings.trust import TRUSTED, logger_places, untrusted
+from imdbattn.settings.logger_places import logger_places
+from imdbattn.settings.trust import TRUSTED, untrusted
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.commands import label_texts
