@@ -197,11 +197,16 @@ class Learner(L.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Makes a step of the optimizer. If steps are recorded, the closure makes all of it."""
-        if self.recorder is None:
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:
+        """Makes a step of the optimizer. If steps are recorded, the closure makes all of it.
+
+        LBFGS calls the closure several times: only the first loss and gradient norm count.
+        """
+        if self.recorder is not None:
             optimizer_closure()
+            return
+        sums, norms = len(self.epoch_sums), len(self.gradient_norms)
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        del self.epoch_sums[sums + 1 :], self.gradient_norms[norms + 1 :]
 
     def add_to_epoch(self, losses: Tensor, right: Tensor, answers: Tensor | int) -> None:
         """Appends the sums of a batch to `epoch_sums`.

@@ -85,10 +85,16 @@ def test_each_step_has_the_learning_rate_of_the_table(
     torch.testing.assert_close(torch.tensor(rates), torch.tensor(expected), rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("batches", [1, 2])
-def test_loss_and_learning_rate_are_logged_every_few_steps(small, settings, tmp_path, batches):
-    """batches: of each of six steps."""
+LBFGS = ("optim=adamw", "optim._target_=torch.optim.LBFGS", "~optim.weight_decay")
+
+
+@pytest.mark.parametrize(("batches", "optimizer"), [(1, ()), (2, ()), (1, LBFGS)])
+def test_loss_and_learning_rate_are_logged_every_few_steps(
+    small, settings, tmp_path, batches, optimizer
+):
+    """batches: of each of six steps. LBFGS computes the loss of a batch several times."""
     words = ["trainer.max_epochs=1", "decay=linear", "warmup=0", "model=mean", "optim.lr=0.006"]
+    words += [*optimizer]
     words += [f"trainer.accumulate_grad_batches={batches}"]
     words += [f"trainer.limit_train_batches={6 * batches}"]
     for every in (2, 6):
