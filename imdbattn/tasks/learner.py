@@ -304,7 +304,7 @@ class Learner(L.LightningModule):
         """Clips as Lightning does, which refuses fused optimizers in mixed precision, even where
         gradients are not scaled; keeps the norm, which clipping computes.
         """
-        plain = self.trainer.precision in ("32-true", BFLOAT16)
+        plain = self.trainer.precision in ("32-true", "64-true", BFLOAT16)
         if not plain or (gradient_clip_algorithm or "norm") != "norm":  # an enum that is also a str
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:

@@ -187,11 +187,12 @@ def test_training_stops_after_patience_epochs_without_improvement(
     assert best == (1 if epochs < 5 else 4), "the first of the best epochs is kept"
 
 
-def test_the_norm_of_the_gradient_is_kept_as_it_was_before_clipping(settings):
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_the_norm_of_the_gradient_is_kept_as_it_was_before_clipping(settings, precision):
     weight = torch.nn.Parameter(torch.zeros(2))
     weight.grad = torch.tensor([3.0, 4.0])
     module = ReviewClassifier(torch.nn.Identity(), settings("model=mean"), {"vectors": ""})
-    module.trainer = SimpleNamespace(precision="32-true")
+    module.trainer = SimpleNamespace(precision=precision)
     module.configure_gradient_clipping(torch.optim.SGD([weight], 0.1), 1.0)
     torch.testing.assert_close(torch.stack(module.gradient_norms), torch.tensor([5.0]))
     torch.testing.assert_close(weight.grad, torch.tensor([0.6, 0.8]))
