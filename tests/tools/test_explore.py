@@ -170,7 +170,8 @@ def test_changes_are_undone(page, labels):
         state = copy.deepcopy(net.state_dict())
         plain, parts = page.read(labels[rung]), [*net.modules()]
         assert page.read(labels[rung], **combined).probability != plain.probability
-        page.ask("read", 500, run=page.run(labels[rung]), text=TEXT, changes={"heads": [[1, 99]]})
+        request = {"run": page.run(labels[rung]), "text": TEXT}
+        assert "no head 99" in page.ask("read", 400, **request, changes={"heads": [[1, 99]]})
         assert vars(page.read(labels[rung])).keys() == vars(plain).keys()
         after = page.read(labels[rung])
         assert (after.probabilities, after.words) == (plain.probabilities, plain.words)
@@ -178,6 +179,17 @@ def test_changes_are_undone(page, labels):
             np.testing.assert_array_equal(weights, expected)
         assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
         assert [*net.modules()] == parts
+
+
+def test_a_layer_that_the_model_does_not_have_is_named(page, labels):
+    for rung, message in (
+        ("learned_query", "there is no layer 4; number of layers: 0"),
+        ("residual_pe", "there is no layer 4; number of layers: 3"),
+    ):
+        request = {"run": page.run(labels[rung]), "text": TEXT}
+        for changes in ({"layers": [1, 4]}, {"heads": [[4, 1]]}):
+            assert page.ask("read", 400, **request, changes=changes) == message
+        assert page.ask("cell", 400, **request, layer=4, query=0) == message
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from imdbattn.data.ragged import Batch, map_per_token
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import PRODUCTS
-from imdbattn.tools.explore.changes import changed
+from imdbattn.tools.explore.changes import changed, layer_of
 from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.read import Read, Reading, as_bytes
 from imdbattn.tools.explore.runs import Runs
@@ -61,8 +61,8 @@ class Cell(Read):
         return framed(facts, [as_bytes(array.float().cpu().numpy()) for array in arrays.values()])
 
     def attention(self, net: Any) -> Attention:
-        """Returns the attention of a part. Raises UserError unless it has exactly one."""
-        part = net.layers[self.layer - 1] if self.layer else net.pooling
+        """Returns the attention of a part. Raises UserError unless there is exactly one."""
+        part = layer_of(net, self.layer) if self.layer else net.pooling
         attentions = [module for module in part.modules() if isinstance(module, Attention)]
         if len(attentions) != 1:
             raise UserError(

@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from imdbattn.errors import UserError
 from imdbattn.nn.ladder import NoPositions, SelfAttention
 from imdbattn.nn.watch import rollout
 
@@ -79,23 +80,38 @@ def positional(net: nn.Module) -> list[Replacement]:
     return replacements
 
 
+def layer_of(net: Any, number: int) -> nn.Module:
+    """Returns a layer of a net by its number. Raises UserError if the net does not have it."""
+    layers = getattr(net, "layers", ())
+    if number > len(layers):
+        raise UserError(f"there is no layer {number}; number of layers: {len(layers)}")
+    return layers[number - 1]
+
+
 @contextmanager
 def changed(net: Any, changes: Changes) -> Iterator[None]:
-    """Applies the changes of heads, layers and positions to a net, and undoes them at the end."""
+    """Applies the changes of heads, layers and positions to a net, and undoes them at the end.
+
+    Raises UserError for a layer or a head that the net does not have.
+    """
 
     def zero_heads(layer: int, module: nn.Module, inputs: object, output_BHTd: Tensor) -> Tensor:
-        heads = torch.tensor(changes.heads_of(layer), dtype=torch.int64, device=output_BHTd.device)
-        return output_BHTd.index_fill(1, heads - 1, 0)
+        heads = changes.heads_of(layer)
+        if heads[-1] > output_BHTd.shape[1]:
+            count = output_BHTd.shape[1]
+            raise UserError(f"layer {layer} has no head {heads[-1]}; number of heads: {count}")
+        disabled = torch.tensor(heads, device=output_BHTd.device)
+        return output_BHTd.index_fill(1, disabled - 1, 0)
 
-    layers = getattr(net, "layers", ()) if changes.heads else ()
     with ExitStack() as stack:
-        for number, layer in enumerate(layers, 1):
-            for part in layer.modules():
+        for number in dict(changes.heads):
+            for part in layer_of(net, number).modules():
                 if isinstance(part, SelfAttention):
                     hook = partial(zero_heads, number)
                     stack.enter_context(part.attention.register_forward_hook(hook))
         replacements = positional(net) if changes.positions else []
         if changes.layers:
+            layer_of(net, max(changes.layers))
             kept = [net.layers[number - 1] for number in changes.kept_layers(len(net.layers))]
             replacements.append((net, "layers", nn.ModuleList(kept)))
         for owner, name, value in replacements:
