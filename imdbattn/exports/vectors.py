@@ -1,6 +1,7 @@
 """Which word vectors an export keeps, and in which precision.
 
-Shape suffixes: V rows of the vectors of the run, K rows that are kept, P phrases.
+Shape suffixes: V rows of the vectors of the run, K rows that are kept, R rows with an
+offset, P phrases.
 """
 
 import logging
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 VECTORS = "embedding.vectors_VD"
 # Weights that depend on the ids of words
-SLOTS = "embedding.slot_V"
+SLOTS, OFFSETS = "embedding.slot_V", "embedding.offset_RD"
 PHRASES = "context.phrases.codes_P"
 
 
@@ -109,7 +110,9 @@ def with_vectors(
         words = [words[row - FIRST_WORD] for row in words_K.tolist()]
         table_KD = table_VD[rows_K]
         if SLOTS in weights:
-            weights[SLOTS] = weights[SLOTS][rows_K]
+            slots_R, new_slot_K = weights[SLOTS][rows_K].unique(return_inverse=True)
+            weights[OFFSETS] = weights[OFFSETS][slots_R]
+            weights[SLOTS] = new_slot_K.to(torch.int32)
         if PHRASES in weights:
             weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
         # The ids in the cache are not the ids of these words.

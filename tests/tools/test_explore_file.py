@@ -19,6 +19,7 @@ from imdbattn.data.tokenizer import FIRST_WORD, Tokenizer
 from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import read_run
 from imdbattn.tools.explore import onefile
+from imdbattn.tools.explore.changes import Changes
 from tests.explorer import TEXT, opened, settle
 from tests.marks import slow
 
@@ -342,3 +343,16 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
         assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
     with pytest.raises(UserError, match="Convolution"):
         imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
+
+
+def test_a_file_with_fewer_words_has_their_trained_vectors(folder_of, tmp_path, open_file):
+    model = imdbattn.load(folder_of("tuned"))
+    page = onefile.PageModel("", model.predictor, read_run(model.folder).metrics)
+    rows = onefile.chosen_words([page], 50).tolist()
+    words = [model.predictor.vectors.words[row - FIRST_WORD] for row in rows]
+    text = " ".join(filter(str.isalpha, words))
+    facts = model.page(tmp_path / "page.html", words=50, precision="float32")
+    request = {"run": facts["models"][0]["id"], "text": text, "changes": Changes().model_dump()}
+    found = ask(open_file(tmp_path / "page.html"), "read", **request)
+    expected = model.predict(text)[0].probabilities
+    assert found.probabilities == pytest.approx(dict(expected), abs=1e-6)
