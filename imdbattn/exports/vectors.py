@@ -80,11 +80,13 @@ def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor |
     else:
         facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
         facts["source_key"] = corpus.source_key
-        same_vectors = corpus.vectors.fingerprint == predictor.vectors.fingerprint
-        if same_vectors and facts.items() <= metrics.items():
+        if corpus.vectors.fingerprint != predictor.vectors.fingerprint:
+            problem = "have other ids: the vectors are those of an export, or have changed"
+        elif facts.items() <= metrics.items():
             ids = corpus.splits["train"].ids
             return torch.bincount(ids, minlength=len(predictor.vectors.table_VD))
-        problem = "have changed since the run"
+        else:
+            problem = "have changed since the run"
     log.warning("Words are not chosen by training, because its reviews %s", problem)
     return None
 

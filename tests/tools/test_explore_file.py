@@ -329,7 +329,9 @@ def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_
     assert (tmp_path / "notes.html").read_text() == "mine"
 
 
-def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_file):
+def test_a_model_writes_its_page_and_an_export_too(
+    folder_of, tmp_path, open_file, caplog, monkeypatch
+):
     model = imdbattn.load(folder_of("residual_pe"))
     facts = model.page(tmp_path / "page.html", words=50)
     assert facts["models"][0]["words"] == 50
@@ -337,7 +339,9 @@ def test_a_model_writes_its_page_and_an_export_too(folder_of, tmp_path, open_fil
     assert onefile.chosen_words([page], 50).min() >= FIRST_WORD  # <unk> is no word
     model.page(tmp_path / "page.html", words=50)  # replaces its own page
     model.export(tmp_path / "export")
+    monkeypatch.chdir(Path(model.settings["data"]["vectors"]["path"]).parent)
     imdbattn.load(tmp_path / "export").page(tmp_path / "export.html")
+    assert "reviews have other ids: the vectors are those of an export" in caplog.text
     for name in ("page", "export"):
         tab = open_file(tmp_path / f"{name}.html", urlencode({"text": "qwxz great"}))
         assert "1 word not in the model's vocabulary" in tab.locator(".panel").inner_text()
