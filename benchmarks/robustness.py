@@ -33,19 +33,8 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import write_atomically
 from imdbattn.report import statistics
 from imdbattn.report.comparison import by_set, read_predictions
-from imdbattn.report.comparison_figures import (
-    GREY,
-    row_chart,
-    with_title,
-    wrapped,
-)
-from imdbattn.report.finished_runs import (
-    REVIEWS,
-    FinishedRun,
-    Skipped,
-    SplitPredictions,
-    find_runs,
-)
+from imdbattn.report.comparison_figures import GREY, row_chart, with_title, wrapped
+from imdbattn.report.finished_runs import REVIEWS, FinishedRun, Skipped, SplitPredictions, find_runs
 from imdbattn.report.numbers import interval_text, metric_text, percents
 from imdbattn.report.pages import png
 from imdbattn.report.variants import group_variants

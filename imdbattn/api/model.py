@@ -20,11 +20,7 @@ from imdbattn.exports.folder import write_export
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
-from imdbattn.settings.command_settings import (
-    EvaluateSettings,
-    PredictSettings,
-    with_defaults,
-)
+from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings, with_defaults
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.outputs import Prediction

@@ -14,14 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import (
-    NAME,
-    NestedDict,
-    conf_dir,
-    run_label,
-    settings_digest,
-    to_dict,
-)
+from imdbattn.settings.keys import NAME, NestedDict, conf_dir, run_label, settings_digest, to_dict
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 # Hydra's options that are one word

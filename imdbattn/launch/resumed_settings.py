@@ -8,14 +8,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
-from imdbattn.settings.keys import (
-    NO_EFFECT,
-    NestedDict,
-    flat,
-    flat_without,
-    in_groups,
-    to_dict,
-)
+from imdbattn.settings.keys import NO_EFFECT, NestedDict, flat, flat_without, in_groups, to_dict
 from imdbattn.settings.logger_places import logger_places
 from imdbattn.tasks.task import settings_of, training_settings
 

@@ -26,12 +26,7 @@ from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.data_module import BatchData, default_budget
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.metrics import Metric, confusion, details, short_name
-from imdbattn.tasks.networks import (
-    batch_options,
-    build_classifier,
-    reviews_for,
-    tuned_ids,
-)
+from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 if TYPE_CHECKING:

@@ -21,13 +21,7 @@ from imdbattn.data.corpus import (
     tokenizer_of,
 )
 from imdbattn.data.plans import EvalPlans
-from imdbattn.data.ragged import (
-    Batch,
-    BatchMaker,
-    Ragged,
-    kept_indices,
-    with_tensors,
-)
+from imdbattn.data.ragged import Batch, BatchMaker, Ragged, kept_indices, with_tensors
 from imdbattn.data.tokenizer import AnyTokenizer, Word
 from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
@@ -36,12 +30,7 @@ from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
-from imdbattn.tasks.networks import (
-    batch_options,
-    build_classifier,
-    reviews_for,
-    tuned_ids,
-)
+from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
 from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings

@@ -8,13 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import flat
 from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
-from imdbattn.settings.schema import (
-    ClassSettings,
-    Count,
-    ModelSettings,
-    Share,
-    TrainingSettings,
-)
+from imdbattn.settings.schema import ClassSettings, Count, ModelSettings, Share, TrainingSettings
 from imdbattn.tasks.task import Task
 
 if TYPE_CHECKING:
