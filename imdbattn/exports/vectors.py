@@ -34,10 +34,7 @@ PHRASES = "context.phrases.codes_P"
 
 
 def choose_vectors(
-    predictor: ReviewPredictor,
-    run_folder: Path,
-    metrics: NestedDict,
-    options: ExportSettings,
+    predictor: ReviewPredictor, run_folder: Path, metrics: NestedDict, options: ExportSettings
 ) -> tuple[ReviewPredictor, NestedDict]:
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None

@@ -54,9 +54,7 @@ def quiet() -> Iterator[None]:
 
 
 def build_trainer(
-    settings: TrainerSettings,
-    callbacks: Sequence[L.Callback] = (),
-    **arguments: object,
+    settings: TrainerSettings, callbacks: Sequence[L.Callback] = (), **arguments: object
 ) -> L.Trainer:
     """Returns the Trainer that the `trainer` settings describe. `arguments`, and what the package
     needs, replace settings of the same names.

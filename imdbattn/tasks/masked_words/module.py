@@ -106,11 +106,7 @@ class MaskedWordModule(Learner):
         return cls(net, settings, {"vectors": corpus.vectors.fingerprint})
 
     def predict(
-        self,
-        batch: Batch,
-        masked_BT: Tensor,
-        label_smoothing: float = 0.0,
-        most: int | None = None,
+        self, batch: Batch, masked_BT: Tensor, label_smoothing: float = 0.0, most: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns for each masked word (M,) its loss, whether it is predicted correctly, the index
         of its review, and True. If `most` is given, it returns `most` positions. If a position is
