@@ -6,6 +6,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from imdbattn.errors import visible
+from imdbattn.io.files import write_atomically
 from imdbattn.launch.command import run_command
 from imdbattn.launch.hydra_config import composed_settings, separate_value
 from imdbattn.settings.keys import hexdigest
@@ -21,7 +22,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)
-    from imdbattn.report.prediction_page import print_predictions, write_prediction_page
+    from imdbattn.report.prediction_page import page, print_predictions
     from imdbattn.runs.apply import load_predictor, predictions_of
 
     predictor, folder = load_predictor(settings)
@@ -32,8 +33,9 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         predictions = list(predictions_of(predictor, texts.lines, settings))
         print_predictions(predictions)
         name = hexdigest({"texts": [prediction.text for prediction in predictions]})
-        page = folder / "explanations" / f"{name}.html"
-        print(f"page: {write_prediction_page(predictions, page)}")
+        file = folder / "explanations" / f"{name}.html"
+        write_atomically(file, page(predictions))
+        print(f"page: {file}")
     else:  # a progress bar only if the lines do not go to a terminal
         bar = {"total": texts.total, "unit": " texts", "delay": 1}
         results = predictions_of(predictor, texts.lines, settings)

@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imdbattn.api.display import html
-from imdbattn.io.files import expanded
+from imdbattn.io.files import expanded, write_atomically
 from imdbattn.report.pages import printed
-from imdbattn.report.prediction_page import (
-    page,
-    print_predictions,
-    printable,
-    write_prediction_page,
-)
+from imdbattn.report.prediction_page import page, print_predictions, printable
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
@@ -130,7 +125,9 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes a self-contained HTML page, and returns its path."""
-        return write_prediction_page([self.prediction], expanded(path))
+        file = expanded(path)
+        write_atomically(file, page([self.prediction]))
+        return file
 
     def __repr__(self) -> str:
         return printed(lambda console: print_predictions([self.prediction], console))

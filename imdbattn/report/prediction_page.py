@@ -56,12 +56,6 @@ def write_attention(prediction: Prediction, folder: Path) -> None:
     write_atomically(folder / "attention.html", page([prediction], [image]))
 
 
-def write_prediction_page(predictions: Sequence[Prediction], path: Path) -> Path:
-    """Writes `page` and returns its path."""
-    write_atomically(path, page(predictions))
-    return path
-
-
 def page(
     predictions: Sequence[Prediction],
     images: Iterable[bytes | None] | None = None,

@@ -10,15 +10,18 @@ import os
 import shlex
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
+import requests  # W&B depends on it
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
@@ -27,13 +30,13 @@ from imdbattn.errors import UserError, in_line, only_warning
 from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
-from imdbattn.tracking.network import http_status, result_within
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
 
 if TYPE_CHECKING:
     from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 STEP = "trainer/global_step"  # Lightning's name for the step number
 FINISH_SECONDS = 90.0  # longer than the 60 s in which W&B uploads at the end
@@ -175,6 +178,27 @@ def has_key(account: wandb.Settings) -> bool:
     with suppress(OSError, NetrcParseError):
         return any(map(netrc(file).authenticators, hosts))
     return False
+
+
+def result_within(seconds: float, call: Callable[[], Result]) -> Result:
+    """Calls `call` in a thread and returns its result. Raises TimeoutError after `seconds`."""
+    future = Future[Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result(seconds)
+
+
+def http_status(url: str, timeout: float) -> int | None:
+    """Returns the HTTP status of `url`; None if no response arrives within `timeout` seconds."""
+    with suppress(Exception):
+        return result_within(timeout, lambda: requests.head(url, timeout=timeout).status_code)
+    return None
 
 
 def start_wandb(

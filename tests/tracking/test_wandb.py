@@ -20,7 +20,6 @@ from imdbattn.settings.command_settings import with_defaults
 from imdbattn.settings.keys import conf_dir, flat
 from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import Tracker, logged_results
-from imdbattn.tracking.network import http_status
 from tests.processes import environment
 from tests.wandb_files import read_back, records, table
 
@@ -283,6 +282,7 @@ def nobody(monkeypatch, tmp_path):
 
 
 def test_it_is_online_only_with_a_key_and_a_server(nobody, settings, tmp_path, caplog):
+    http_status = wandb_logger.http_status
     nobody.setattr(wandb_logger, "http_status", lambda *_: 404)
     assert wandb_logger.wandb_mode("online", 10) == "offline"
     nobody.setenv("WANDB_API_KEY", "k" * 40)
