@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import acquire_lock, write_atomically
+from imdbattn.io.files import acquire_lock, read_json, write_atomically
 from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def finished(folder: Path) -> bool:
 
 def has_results(folder: Path, test: bool) -> bool:
     """Returns whether a run is finished and, if `test`, scored on the test split."""
-    return finished(folder) and (not test or (folder / SPLIT_FILES["test"][0]).exists())
+    return finished(folder) and (not test or "test_accuracy" in read_json(folder / "metrics.json"))
 
 
 def group_of(folder: Path) -> str | None:

@@ -161,6 +161,8 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
     expected = fit(settings(*words), tmp_path / "whole")
     fit(settings(*words, "test=false"), tmp_path / "run")
     weights = (tmp_path / "run" / "checkpoints" / "best.ckpt").read_bytes()
+    # as if a run that scores on test was killed before it wrote metrics.json
+    shutil.copy(tmp_path / "whole" / "predictions.parquet", tmp_path / "run")
     assert not has_current_results(tmp_path / "run", settings(*words))
     assert resumable(tmp_path / "run", settings(*words))
     metrics = fit(settings(*words), tmp_path / "run", resume=True)

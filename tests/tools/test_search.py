@@ -132,14 +132,16 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_that_a_search_folder_names_needs_trust(shell, tmp_path):
+@pytest.mark.parametrize("group", ["optim", "task"])
+def test_a_class_that_a_search_folder_names_needs_trust(shell, own_module, tmp_path, group):
+    own_module("evil", "raise SystemExit('its code runs')\n")
     folder = tmp_path / "search"
     folder.mkdir()
-    own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", "optim._target_=mypkg.Evil"]}
+    own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", f"{group}._target_=evil.Evil"]}
     (folder / "search.yaml").write_text(json.dumps(defaults("search") | own))
     done = shell("search", f"resume={folder}", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "optim._target_=mypkg.Evil is not trusted: add trust=mypkg" in done.stderr
+    assert f"{group}._target_=evil.Evil is not trusted: add trust=evil" in done.stderr
 
 
 def test_the_seed_of_a_search_decides_its_trials(tmp_path):

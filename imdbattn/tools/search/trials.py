@@ -3,7 +3,6 @@
 journal.log holds Optuna's study.
 """
 
-import difflib
 import logging
 import os
 import random
@@ -46,10 +45,12 @@ from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
-from imdbattn.settings.keys import as_text, in_groups
+from imdbattn.settings.keys import as_text
+from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, training_settings
+from imdbattn.tools.search.command_line import first_key
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -88,15 +89,16 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     """
     space = {name: distribution(values) for name, values in options.space.items()}
     for override in (*space, *options.train):
-        if in_groups(override.lstrip("+").partition("=")[0], "seed", "resume", "test", "hydra"):
+        if first_key(override) in ("seed", "resume", "test", "hydra"):
             raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
-        settings = trial_settings([*options.train, *as_overrides(point)])
-        if options.resume:
-            refuse_untrusted(settings.dump(), file, options.trust)
+        overrides = [*options.train, *as_overrides(point)]
+        if options.resume:  # before a class that they name is imported
+            refuse_untrusted(composed_settings(composed("train", overrides)), file, options.trust)
+        settings = trial_settings(overrides)
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
     return space, trial_settings(options.train)
 
@@ -138,11 +140,9 @@ def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
     try:
         return training_settings(composed_settings(composed("train", overrides)))
     except UserError as error:
-        unknown = re.match(r"there is no setting (\w+);", str(error))
-        if unknown and (
-            near := difflib.get_close_matches(unknown[1], SearchSettings.model_fields, 1, 0.8)
-        ):
-            raise UserError(f"{unknown[0]} the nearest is {near[0]}") from error
+        unknown = re.match(r"(there is no setting (\w+));", str(error))
+        if unknown and (near := nearest_text(unknown[2], SearchSettings.model_fields)):
+            raise UserError(f"{unknown[1]}{near}") from error
         raise
 
 
