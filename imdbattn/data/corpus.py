@@ -171,9 +171,9 @@ def custom_tokenizer_version(setting: object) -> str:
     """Returns a checksum that changes with the code of a custom tokenizer; "" for others."""
     if isinstance(setting, str):
         return ""
-    from imdbattn.data.custom_tokenizer import version_of
+    from imdbattn.settings.code_version import code_version
 
-    return version_of(setting)
+    return code_version(setting, "data.tokenizer")
 
 
 # --- the source of the reviews --------------------------------------------------------------------

@@ -5,20 +5,16 @@ instantiated with them, and the object is called. Whether a run folder may name 
 settings.trust.refuse_untrusted, as for classes.
 """
 
-import inspect
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from hashlib import sha256
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 
 from imdbattn.data.tokenizer import FIRST_WORD, LETTER, UNK, Encoded, Word
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.settings.objects import TARGET, as_mapping, import_callable, import_object
+from imdbattn.settings.objects import as_mapping, import_callable
 
 Splitter = Callable[[str], list[str]]
 
@@ -44,25 +40,6 @@ def _splitter(settings: str) -> Splitter:
         return [word for word in words if word.strip()]
 
     return words_of
-
-
-def version_of(setting: object) -> str:
-    """Returns 16 hex digits that change with the arguments, the version of the package and the file
-    that defines the callable, because its words are cached.
-    """
-    settings = as_mapping(setting)
-    target = str(settings[TARGET])
-    split = import_object(target, f"data.tokenizer.{TARGET}")
-    package = sys.modules[target.partition(".")[0]]
-    source = ""
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(split))
-        source = sha256(Path(str(file)).read_bytes()).hexdigest()
-    except (TypeError, OSError):  # the callable is built-in or compiled
-        pass
-    version = getattr(package, "__version__", "")
-    decides_words = json.dumps([settings, version, source], sort_keys=True)
-    return sha256(decides_words.encode()).hexdigest()[:16]
 
 
 class CustomTokenizer:

@@ -1,20 +1,33 @@
 """Scores a finished run again."""
 
+import logging
 from pathlib import Path
+from typing import Any
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_split, write_predictions
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
-from imdbattn.settings.keys import FINGERPRINT, NO_EFFECT, NestedDict, hexdigest, in_groups, overlay
+from imdbattn.settings.keys import (
+    FINGERPRINT,
+    NO_EFFECT,
+    NestedDict,
+    absolute,
+    hexdigest,
+    in_groups,
+    overlay,
+)
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import task_of
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_run(options: EvaluateSettings) -> NestedDict:
@@ -49,6 +62,15 @@ def evaluate(
     selects_pairs = predictor.omits_long and "max_tokens" in changed
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
+    is_whole = other_data and [*corpus.splits] == ["test"]
+    if is_whole and same_source(
+        Run(folder).raw_settings["data"], settings.data, corpus.source_kind
+    ):
+        log.warning(
+            "%s: the run was trained on a part of these %s, so this is not a test accuracy: omit"
+            " data.path and data.source to score its own test split",
+            *(corpus.test_set, corpus.items_name),
+        )
     precision = options.trainer.precision or settings.trainer.precision
     if precision != settings.trainer.precision:
         changed["precision"] = precision
@@ -71,6 +93,14 @@ def evaluate(
         write_json(file.with_suffix(".json"), metrics)
         write_predictions(file.with_suffix(".parquet"), scores, corpus.splits[split].rows)
     return metrics
+
+
+def same_source(own: NestedDict, data: Any, kind: str) -> bool:
+    """Returns whether `data` settings, whose source is of this kind, name the source of a run. own:
+    the group `data` in its config.yaml.
+    """
+    same_path = absolute(own.get("path")) == absolute(getattr(data, "path", None))
+    return own["source"] == kind and same_path and own.get("hub") == getattr(data, "hub", None)
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:

@@ -95,6 +95,17 @@ def test_changed_data_are_not_scored_as_the_data_of_the_run(small, settings, wor
             evaluate_run(settings(*words, config="evaluate"))
 
 
+def test_a_score_on_the_data_of_training_is_not_called_a_test_accuracy(
+    trained, settings, world, tmp_path, caplog
+):
+    run = f"run={trained('mean')[0]}"
+    other = shutil.copy(world / "reviews.csv", tmp_path / "other.csv")
+    for path, trained_on in ((world / "reviews.csv", True), (other, False)):
+        caplog.clear()
+        evaluate_run(settings(run, f"data.path={path}", config="evaluate"))
+        assert ("was trained on a part of these reviews" in caplog.text) == trained_on
+
+
 def test_an_evaluation_with_other_settings_does_not_overwrite(trained, settings, tmp_path):
     """The place of the cache is not one of them."""
     folder, metrics = trained("residual_pe")

@@ -111,3 +111,9 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
     assert found["human", "rollout"]["mean"] < 1
     assert 0 <= found["pairs", "both"]["mean"] <= found["pairs", "original"]["mean"]
     assert ("randomized", "own.first") not in found
+    changed = (tmp_path / "own.py").read_text().replace("-place", "place")
+    (tmp_path / "own.py").write_text(changed)
+    assert shell(*command, cwd=tmp_path).returncode == 0
+    again = numbers(summary(tmp_path / "out"), "residual")
+    assert again["human", "own.first"]["mean"] < 1
+    assert again["human", "rollout"] == found["human", "rollout"]

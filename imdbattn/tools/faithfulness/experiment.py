@@ -31,9 +31,10 @@ from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, gr
 from imdbattn.runs.apply import with_changes
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.evaluate import check_fingerprint
+from imdbattn.settings.code_version import code_version
 from imdbattn.settings.command_settings import FaithfulnessSettings
 from imdbattn.settings.keys import hexdigest
-from imdbattn.settings.objects import import_object
+from imdbattn.settings.objects import TARGET, import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import attributions, erasure
@@ -170,9 +171,7 @@ class Subject:
             limits[name] = min(options.costly_reviews, options.reviews)
         made: list[Measurement] = []
         for name, number in limits.items():
-            about: dict[str, object] = {"shares": options.shares}
-            if name in self.custom:
-                about["keywords"] = self.custom[name].keywords
+            about = {"shares": options.shares, **self.version_of(name)}
             measure = partial(self.explained, name)
             made.append(Measurement(name, about, self.maker, self.chosen_N[:number], measure))
         shares, beam = options.shares, options.search.beam
@@ -191,9 +190,19 @@ class Subject:
             about = {"pairs": hexdigest({"pairs": self.pairs})}
             made.append(Measurement("pairs", about, maker, every_N, self.labeled_pairs))
             for name, number in limits.items():
+                about_name = {**about, **self.version_of(name)}
                 measure = partial(self.found_edits, name)
-                made.append(Measurement(f"human-{name}", about, maker, every_N[:number], measure))
+                made.append(
+                    Measurement(f"human-{name}", about_name, maker, every_N[:number], measure)
+                )
         return [measurement for measurement in made if len(measurement.chosen_N)]
+
+    def version_of(self, name: str) -> dict[str, object]:
+        """Returns the version of a user's attribution, by which its measurements are named."""
+        if name not in self.custom:
+            return {}
+        setting = {TARGET: name, **self.custom[name].keywords}
+        return {"code": code_version(setting, "attributions")}
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""

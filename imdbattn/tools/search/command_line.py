@@ -17,6 +17,7 @@ from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
 CHANGEABLE = ("resume", "trust", "n_trials", "n_jobs", "seeds")
+DECIDED = ("seed", "resume", "test", "hydra")  # settings of the trials that the search decides
 
 
 def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -47,6 +48,9 @@ def search(cfg: DictConfig, others: list[str]) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
     values = composed_settings(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
+    for override in (*values["space"], *values["train"]):
+        if first_key(override) in DECIDED:
+            raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     from imdbattn.settings.command_settings import SearchSettings
     from imdbattn.settings.schema import validate_as
     from imdbattn.tools.search.trials import run_search

@@ -50,7 +50,6 @@ from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
 from imdbattn.tasks.task import task_of, training_settings
-from imdbattn.tools.search.command_line import first_key
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -88,9 +87,6 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     resumed, read from `file`.
     """
     space = {name: distribution(values) for name, values in options.space.items()}
-    for override in (*space, *options.train):
-        if first_key(override) in ("seed", "resume", "test", "hydra"):
-            raise UserError(f"{override}: the search decides this setting for each trial: omit it")
     # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
