@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from imdbattn.errors import UserError, in_line, print_any_text
+from imdbattn.errors import UserError, in_line, replace_unencodable_output
 from imdbattn.tools.check import grade, process
 from imdbattn.tools.check.options import parse
 
@@ -19,7 +19,7 @@ def main() -> None:
     Exit status: 0 if all checks hold, 1 if not, 2 for wrong input, if no check could be made, or if
     the checker itself raised an exception; of several files, the largest.
     """
-    print_any_text()
+    replace_unencodable_output()
     # A student's random.py may be there.
     sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]
     # This also ends the child.

@@ -44,7 +44,7 @@ class VisibleFormatter(logging.Formatter):
         return visible(super().format(record))
 
 
-def print_any_text() -> None:
+def replace_unencodable_output() -> None:
     """Makes standard output replace the characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

@@ -30,7 +30,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         write_prediction_table(predictor, texts, settings, kept)
         print(f"predictions: {settings.out}")
     elif settings.explain:
-        predictions = list(predictions_of(predictor, texts.lines, settings))
+        predictions = list(predictions_of(predictor, texts.texts, settings))
         print_predictions(predictions)
         name = hexdigest({"texts": [prediction.text for prediction in predictions]})
         file = folder / "explanations" / f"{name}.html"
@@ -38,7 +38,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
         print(f"page: {file}")
     else:  # a progress bar only if the lines do not go to a terminal
         bar = {"total": texts.total, "unit": " texts", "delay": 1}
-        results = predictions_of(predictor, texts.lines, settings)
+        results = predictions_of(predictor, texts.texts, settings)
         for result in tqdm(results, **bar, disable=sys.stdout.isatty() or None):
             print(visible(result.line), flush=True)
 

@@ -42,7 +42,7 @@ def with_extra(
         with wrapping_errors(f"data.extra={settings.extra}"):
             texts, targets_UC = read_labeled(settings, corpus.label_names)
     else:
-        lines = tables.open_lines(expanded(str(settings.extra)), settings.text_column).lines
+        lines = tables.open_lines(expanded(str(settings.extra)), settings.text_column).texts
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     held_out = {

@@ -101,9 +101,9 @@ class Tokenizer:
             flat += b"".join(map(self._cached_bytes_of, pieces))
             offsets.append(len(flat) // 4)
         ids = np.frombuffer(flat, np.int32)
-        unknown_words = ids == UNKNOWN_WORD
-        ids[unknown_words] = UNK
-        return Encoded(ids, np.array(offsets), int(unknown_words.sum()))
+        is_unknown = ids == UNKNOWN_WORD
+        ids[is_unknown] = UNK
+        return Encoded(ids, np.array(offsets), int(is_unknown.sum()))
 
     def _pieces(self, text: str) -> list[str]:
         text = self._lower(text)

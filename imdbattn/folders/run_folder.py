@@ -1,4 +1,4 @@
-"""A run folder: the names of its files, and how a run begins in it.
+"""A run folder: the names of its files, and what a new run does with it.
 
 Imports nothing slow.
 

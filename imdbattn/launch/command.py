@@ -19,7 +19,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from imdbattn.errors import print_any_text
+from imdbattn.errors import replace_unencodable_output
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
     composed_settings,
@@ -75,7 +75,7 @@ def run_command(
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)
     register_resolvers()
-    print_any_text()
+    replace_unencodable_output()
     # A log prints no traceback if its reader has ended, as after `| head`.
     logging.raiseExceptions = False
     # Hydra then raises its exceptions instead of printing them

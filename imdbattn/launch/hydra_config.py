@@ -1,5 +1,5 @@
-"""Between Hydra and our settings: quotes for its grammar, the composed config as dicts and lists,
-and the resolvers that conf/ uses to name run folders.
+"""Converts between Hydra and our settings: quotes values for Hydra's grammar, returns the composed
+config as dicts and lists, and defines the resolvers that conf/ uses to name run folders.
 
 Imports nothing slow.
 """

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from imdbattn.data.user_files.tables import (
     SUFFIXES,
     WRITTEN,
-    Lines,
+    TextStream,
     is_table,
     kept_columns,
     open_lines,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Kept = Iterator[dict[str, str | None]]  # the columns to keep of each row of the table that is read
 
 
-def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
+def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
     """Returns the texts from text=, file= or standard input, and the columns that keep= names.
 
     Raises UserError for input that cannot be read, and for an output that would replace it.
@@ -47,7 +47,7 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
     if out and out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
         raise UserError(f"out={options.out} is a file of a run: choose another name")
     if options.text is not None:
-        return Lines(iter([str(options.text)]), 1), None
+        return TextStream(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
     if out and out.exists() and os.path.samestat(out.stat(), os.stat(file or sys.stdin.fileno())):
         raise UserError(f"out={options.out} is the file that is read: choose another name")
@@ -57,7 +57,7 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
     if file is None:
         if sys.stdin.isatty():
             print("One review (or source) per line, then Ctrl-D:", file=sys.stderr)
-        return Lines(stream_lines(None)), None
+        return TextStream(stream_lines(None)), None
     column = options.column
     if column is None and isinstance(options.run, str):
         column = Run(options.run, options.trust).settings["data"].get("text_column")
@@ -66,13 +66,13 @@ def open_texts(options: PredictSettings) -> tuple[Lines, Kept | None]:
 
 
 def write_prediction_table(
-    predictor: "Predictor", texts: Lines, options: PredictSettings, kept: Kept | None
+    predictor: "Predictor", texts: TextStream, options: PredictSettings, kept: Kept | None
 ) -> None:
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.apply import predict_columns
 
     out = expanded(str(options.out))
-    chunks = predict_columns(predictor, texts.lines, options)
+    chunks = predict_columns(predictor, texts.texts, options)
     if kept is not None:
         chunks = with_kept_columns(chunks, kept)
     signals = StopOnSignals(f"stopped; {options.out} is not written")

@@ -88,7 +88,7 @@ def checked_settings(
 
 
 def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -> None:
-    """Logs a run's results and the commands that use the run, in one process."""
+    """Logs a run's results and the commands that use the run, in the first process only."""
     from lightning.pytorch.utilities import rank_zero_only
 
     if rank_zero_only.rank:  # type: ignore[attr-defined]

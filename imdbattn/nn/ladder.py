@@ -86,7 +86,7 @@ class Attention(nn.Module):
         if type(self.score) not in PRODUCTS:
             return self.attention_weights(query, key, value, mask, extra_columns) @ value
         # This computes the same faster.
-        query = self.score.project(query)
+        query = self.score.project_query(query)
         return fast_attention(query, key, value, mask, self.score.scale, extra_columns)
 
 

@@ -63,12 +63,12 @@ class Dot(Score):
 
     scale = 1.0
 
-    def project(self, query: Tensor) -> Tensor:
-        """Projects the query; subclasses override it. The score is scale * project(query) . key."""
+    def project_query(self, query: Tensor) -> Tensor:
+        """Projects the query; subclasses override it. The score is scale * projected . key."""
         return query
 
     def compare(self, query: Tensor, projected: Tensor) -> Tensor:
-        return self.project(query) @ projected.transpose(-2, -1) * self.scale
+        return self.project_query(query) @ projected.transpose(-2, -1) * self.scale
 
 
 class ScaledDot(Dot):
@@ -86,11 +86,11 @@ class Bilinear(Dot):
         super().__init__(query_width, key_width)
         self.weight = nn.Linear(query_width, key_width, bias=False)
 
-    def project(self, query: Tensor) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         return self.weight(query)
 
 
-# The scores that are scale * project(query) . key. A subclass may compute another score.
+# The scores that are scale * project_query(query) . key. A subclass may compute another score.
 PRODUCTS = (Dot, ScaledDot, Bilinear)
 
 

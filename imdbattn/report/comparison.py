@@ -48,7 +48,7 @@ from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 SHARED_SETTINGS = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
 ENTROPY = "entropy/"  # names of `entropies`
-FEWEST_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
+MIN_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # Facts in environment.json that a report states
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
 TableCell = str | int | float | None  # a cell of a table
@@ -343,9 +343,9 @@ def entropies(curves: Curves) -> Curves:
 
 
 def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:
-    """Returns the lengths of at least FEWEST_OF_LENGTH items, and their accuracies."""
+    """Returns the lengths of at least MIN_OF_LENGTH items, and their accuracies."""
     groups = pd.DataFrame(right_NS).groupby(lengths_N)
-    accuracies = groups.mean()[groups.size() >= FEWEST_OF_LENGTH]
+    accuracies = groups.mean()[groups.size() >= MIN_OF_LENGTH]
     return {"x": accuracies.index.tolist(), "values": accuracies.T.to_numpy().tolist()}
 
 

@@ -47,7 +47,7 @@ class FinishedRun:
     metrics: NestedDict
     curves: Curves
     folds: Sequence["FinishedRun"] = ()  # the folds of a cross-validation
-    owner: str = ""  # folder of a student, if runs of different folders are compared (`find_runs`)
+    group_folder: str = ""  # a student's folder, for example, with by_folder (`find_runs`)
 
     @property
     def folder(self) -> Path:
@@ -79,7 +79,7 @@ class FinishedRun:
     @property
     def origin(self) -> list[object]:
         """What the runs of a variant on different folds have in common: model, settings, number of
-        epochs, vectors, training texts, first weights, tokenizer, and owner.
+        epochs, vectors, training texts, first weights, tokenizer, and group.
         """
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
@@ -92,7 +92,7 @@ class FinishedRun:
             facts.get("extra_fingerprint"),
             facts.get("init_digest"),
             facts.get("tokenizer"),
-            self.owner,
+            self.group_folder,
         ]
 
     @property
@@ -184,13 +184,13 @@ def find_runs(
             raise UserError(f"runs={root}: there is no such folder")
     if by_folder and len(roots) == 1:
         roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
-    owners: dict[Path, str] = {}
+    group_folders: dict[Path, str] = {}
     for root in roots:
         for folder in run_folders(root):
-            owners.setdefault(folder, root.name if by_folder else "")
-    for folder, owner in owners.items():
+            group_folders.setdefault(folder, root.name if by_folder else "")
+    for folder, group_folder in group_folders.items():
         try:
-            run = replace(read_run(folder), owner=owner)
+            run = replace(read_run(folder), group_folder=group_folder)
             identity = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 REACH = 20  # largest distance in a figure
-MOST_WORDS = 40  # words of a review in a figure
-MOST_SYMBOLS = 100  # symbols of a source, and of an output, in a figure
+MAX_WORDS = 40  # words of a review in a figure
+MAX_SYMBOLS = 100  # symbols of a source, and of an output, in a figure
 
 
 def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
@@ -200,12 +200,12 @@ def review_attention(weights: AttentionWeights) -> Figure:
     """Draws the weight that each word receives in each layer, and a map for each layer and head.
 
     A dozen words and five heads are legible at a width of 800 pixels. A text of more than 1.1 times
-    MOST_WORDS words, and its weights, are cut after MOST_WORDS.
+    MAX_WORDS words, and its weights, are cut after MAX_WORDS.
     """
     received = weights.received()
     total = len(weights.keys)
     count = total - weights.cls
-    size = total if count <= 1.1 * MOST_WORDS else MOST_WORDS + weights.cls
+    size = total if count <= 1.1 * MAX_WORDS else MAX_WORDS + weights.cls
     names = list(map(axis_label, weights.keys[:size]))
     rows = len(weights.layers)
     heads = max(map(len, weights.layers.values()), default=1)
@@ -220,7 +220,7 @@ def review_attention(weights: AttentionWeights) -> Figure:
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
-    first = f"the first {MOST_WORDS} of " if size < total else ""
+    first = f"the first {MAX_WORDS} of " if size < total else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
     if weights.layers:
         draw_maps(weights, figure, grid, names)
@@ -261,12 +261,12 @@ def draw_maps(
 def sequence_attention(sequence: Translation) -> Figure:
     """Draws a heat map of the weights: source symbols from left to right, output symbols downwards.
 
-    Only the first MOST_SYMBOLS symbols are drawn.
+    Only the first MAX_SYMBOLS symbols are drawn.
     """
     assert sequence.weights_TS is not None
     longest = max(len(sequence.row_names), len(sequence.source))
-    rows = [axis_label(name) for name in sequence.row_names[:MOST_SYMBOLS]]
-    keys = [axis_label(name) for name in sequence.source[:MOST_SYMBOLS]]
+    rows = [axis_label(name) for name in sequence.row_names[:MAX_SYMBOLS]]
+    keys = [axis_label(name) for name in sequence.source[:MAX_SYMBOLS]]
     # letters of the longest names
     wide = max(map(len, rows), default=1)
     high = max(map(len, keys), default=1)
@@ -274,13 +274,13 @@ def sequence_attention(sequence: Translation) -> Figure:
     width = max(cell * len(keys) + 0.1 * wide + 1.6, 3.2)
     figure = new_figure(width, cell * len(rows) + 0.1 * high + 1)
     axes = figure.subplots()
-    image = heat_map(axes, sequence.weights_TS[:MOST_SYMBOLS, :MOST_SYMBOLS], keys, rows, "equal")
+    image = heat_map(axes, sequence.weights_TS[:MAX_SYMBOLS, :MAX_SYMBOLS], keys, rows, "equal")
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.tick_params("x", rotation=0 if high == 1 else 90)
     axes.set(xlabel="source", ylabel="output")
     figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
-    cut = f": the first {MOST_SYMBOLS} symbols of {longest}" if longest > MOST_SYMBOLS else ""
+    cut = f": the first {MAX_SYMBOLS} symbols of {longest}" if longest > MAX_SYMBOLS else ""
     figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
     return figure
 

@@ -109,7 +109,7 @@ def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estima
     The interval is by Clopper & Pearson 1934, for the effective number of reviews. This number is
     share x (1 - share) / variance, corrected for the degrees of freedom (Korn & Graubard 1998,
     "Confidence intervals for proportions with small expected number of positive counts estimated
-    from survey data"). The interval has a width at 0 % and at 100 %, too. As in that paper, the
+    from survey data"). The interval has a width even at 0 % and 100 %. As in that paper, the
     effective number is at most `reviews`, by default N: more seeds never make the interval narrower
     than one seed does. The p-value has no meaning here, and is 1.
     """

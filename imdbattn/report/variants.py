@@ -95,9 +95,9 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         times = Counter(variant.label for variant in variants)
         for variant, ending in zip(variants, endings, strict=True):
             if not variant.label or times[variant.label] > 1:
-                owner = variant.runs[0].owner  # "" unless folders are compared
+                group_folder = variant.runs[0].group_folder  # "" unless folders are compared
                 label = " ".join([variant.model, *ending])
-                variant.label = f"{owner}: {label}" if owner else label
+                variant.label = f"{group_folder}: {label}" if group_folder else label
     return variants
 
 

@@ -215,7 +215,7 @@ class ReviewDataSettings(ReadDataSettings):
             raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):
             raise UserError(
-                f"data.fold={as_text(self.fold)} must be from 1 to"
+                f"data.fold={as_text(self.fold)} must be between 1 and"
                 f" data.folds={as_text(self.folds)}; experiment=folds trains a run for each of ten"
                 " folds"
             )

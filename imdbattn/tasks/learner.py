@@ -197,7 +197,7 @@ class Learner(L.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Makes a step of the optimizer. If steps are recorded, the closure makes all of it.
+        """Makes one step of the optimizer. Where steps are recorded, the closure makes all of it.
 
         LBFGS calls the closure several times: only the first loss and gradient norm count.
         """

@@ -168,7 +168,7 @@ class Muon(LazyAdamW):
                 torch._foreach_add_(parameters, updates.unbind(), alpha=-scale)
 
     def direction(self, parameter: torch.Tensor, gradient: Any, momentum: float) -> torch.Tensor:
-        """Returns the average of the gradients of a matrix, with Nesterov's step ahead."""
+        """Returns the average of the gradients of a matrix, with Nesterov's look-ahead."""
         state = self.state[parameter]
         if not state:
             # AdamW reads `step` of every parameter when it loads a state

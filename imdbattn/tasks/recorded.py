@@ -1,7 +1,7 @@
 """Training steps that are recorded once for each shape of a batch, and replayed.
 
-A step of a small network starts hundreds of kernels, and on a GPU starting them takes ten times as
-long as running them. A CUDA graph starts all of them with one call. It repeats the recorded
+A step of a small network launches hundreds of kernels, and on a GPU launching them takes ten times
+as long as running them. A CUDA graph launches all of them with one call. It repeats the recorded
 kernels on the same memory: whatever Python computes during a step is frozen into it. So batches
 and learning rates are copied into tensors that the recording reads, and each recording is compared
 with an eager step before it is used.
@@ -28,7 +28,7 @@ from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
 
-MOST_SHAPES = 64  # limit on recordings, because each has static tensors
+MAX_SHAPES = 64  # limit on recordings, because each has static tensors
 # The largest difference between a recorded and an eager step, relative to the eager one. The
 # kernels are the same; a frozen number makes a difference of about 1.
 ROUNDING = 0.01
@@ -162,8 +162,8 @@ class StepRecorder:
             return self.give_up(batch, "a batch is not a flat tuple of tensors and numbers")
         key = shape_of(batch)
         if key not in self.recordings:
-            if len(self.recordings) == MOST_SHAPES:
-                return self.give_up(batch, f"there are more than {MOST_SHAPES} shapes of batches")
+            if len(self.recordings) == MAX_SHAPES:
+                return self.give_up(batch, f"there are more than {MAX_SHAPES} shapes of batches")
             return self.record(batch, key)
         recording = self.recordings[key]
         copy_tensors(batch, recording.batch)

@@ -40,7 +40,7 @@ def test_a_written_table_has_its_values_for_training_and_as_a_stream(
     file, column = tmp_path_factory.mktemp("table") / f"r{suffix}", f"probability_{texts[0]}"
     write_chunks(file, [{"row": [n], "a": [text], column: [0.5]} for n, text in enumerate(texts)])
     found = open_lines(file, "a")
-    assert (list(found.lines), found.total) == (texts, len(texts))
+    assert (list(found.texts), found.total) == (texts, len(texts))
     assert read_columns(file, {"": "a", "b": column}) == [texts, ["0.5"] * len(texts)]
 
 

@@ -111,7 +111,7 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         found = Counter(found_in(data_settings(f"data.path={folder}"))["train"])
         assert found == {("neg", "neg"): 3, ("pos", "pos"): 3, ("neg", "more"): 3}
-        assert list(open_lines(folder / "train" / "neg").lines) == ["neg"] * 3
+        assert list(open_lines(folder / "train" / "neg").texts) == ["neg"] * 3
     counts = [re.search(r"skipped (\d+) hidden files", line) for line in caplog.messages]
     # of the folder, train, more, neg, and neg again
     assert [int(count[1]) for count in counts if count] == [1, 1, 2, 2, 2]

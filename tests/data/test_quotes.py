@@ -115,7 +115,7 @@ def test_a_table_has_the_rows_that_were_written_or_is_refused(
 def list_or_none(file: Path) -> list[str] | None:
     """What predict reads."""
     try:
-        return list(open_lines(file).lines)
+        return list(open_lines(file).texts)
     except UserError:
         return None
 

@@ -41,7 +41,7 @@ from imdbattn.tools.faithfulness.erasure import (
     words_of,
 )
 from imdbattn.tools.faithfulness.experiment import randomized_nets
-from imdbattn.tools.faithfulness.summary import FEWEST_REVIEWS, estimated
+from imdbattn.tools.faithfulness.summary import MIN_REVIEWS, estimated
 from tests import nets
 from tests.marks import slow
 
@@ -270,7 +270,7 @@ def test_few_reviews_and_undefined_values_do_not_show_a_difference():
     assert numbers(np.nan * value_NS) == []
     for one in (numbers(value_NS[:1]), numbers(0 * value_NS)):
         assert (one[0]["p"], one[0]["interval"]) == (1, None)
-    assert [numbers(value_NS[:n])[0]["few"] for n in (FEWEST_REVIEWS - 1, FEWEST_REVIEWS)] == [
+    assert [numbers(value_NS[:n])[0]["few"] for n in (MIN_REVIEWS - 1, MIN_REVIEWS)] == [
         True,
         False,
     ]

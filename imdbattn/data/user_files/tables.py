@@ -126,14 +126,14 @@ def stream_lines(file: Path | None) -> Iterator[str]:
         yield line.replace("\r\n", "\n").removesuffix("\n")
 
 
-class Lines(NamedTuple):
+class TextStream(NamedTuple):
     """Texts. total: number of texts; None for a stream."""
 
-    lines: Iterator[str]
+    texts: Iterator[str]
     total: int | None = None
 
 
-def open_lines(path: Path, column: str = "text") -> Lines:
+def open_lines(path: Path, column: str = "text") -> TextStream:
     """Returns the lines of a file, the texts of a folder, or the values of `column` of a table.
 
     A regular file is first read to its end, to check it.
@@ -151,7 +151,7 @@ def open_lines(path: Path, column: str = "text") -> Lines:
     total = sum(1 for _ in read()) if path.is_dir() or path.is_file() else None
     if total == 0:
         raise UserError(f"{path} has no texts")
-    return Lines(read(), total)
+    return TextStream(read(), total)
 
 
 # --- reading tables -------------------------------------------------------------------------------

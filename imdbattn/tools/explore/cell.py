@@ -97,7 +97,7 @@ class Cell(Read):
         arrays = {"query": query_1HQd[index]}
         arrays["scores"] = attention.score(query_1HQd, inputs["key"])[index]
         if type(attention.score) in PRODUCTS:
-            arrays["projected"] = attention.score.project(query_1HQd)[index]
+            arrays["projected"] = attention.score.project_query(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
             arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]
         extra_columns = inputs.get("extra_columns")

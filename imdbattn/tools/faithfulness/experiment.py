@@ -241,14 +241,16 @@ class Subject:
         attributions_BT = self.attribute(name, batch, self.texts)
         label_B = attributions.predicted_labels(self.net, batch)
         ranks_BT = erasure.ranks(attributions_BT, batch)
-        erased_BS, kept_BS = erasure.erase(self.net, batch, ranks_BT, self.options.shares)
+        comprehensiveness_BS, sufficiency_BS = erasure.erase(
+            self.net, batch, ranks_BT, self.options.shares
+        )
         columns: dict[str, Tensor | Sequence[object]] = {
             "right": label_B == batch.labels_B,
             "attributions": [
                 column_T.tolist() for column_T in without_padding(attributions_BT, batch)
             ],
-            "comprehensiveness": erased_BS,
-            "sufficiency": kept_BS,
+            "comprehensiveness": comprehensiveness_BS,
+            "sufficiency": sufficiency_BS,
         }
         if self.negation is not None:
             true_BT = erasure.true_words(batch, self.negation)

@@ -23,7 +23,7 @@ from imdbattn.settings.command_settings import FaithfulnessSettings
 Tables = dict[str, pa.Table]  # name of the measurement -> its table
 RANDOM = "random"
 SHARES = ("pairs",)  # measures from 0 to 1, often exactly 0 or 1
-FEWEST_REVIEWS = 10  # reviews of a claim
+MIN_REVIEWS = 10  # reviews of a claim
 # Measures of attributions that are compared with random words; 1 if more is better.
 BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
@@ -150,7 +150,7 @@ def summarize(
 ) -> Summary:
     """Returns the content of faithfulness.json for runs on the same reviews.
 
-    A claim needs FEWEST_REVIEWS; numbers of fewer reviews are listed without a claim.
+    A claim needs MIN_REVIEWS; numbers of fewer reviews are listed without a claim.
 
     Args:
         measured: the runs and their tables.
@@ -182,7 +182,7 @@ def summarize(
         "test_set": runs[0].metrics["test_set"],
         "fingerprint": fingerprint,
         "count": len(variants[0].column(RANDOM, "right")),
-        "method": {"level": LEVEL, "fewest": FEWEST_REVIEWS, **options.model_dump(include=kept)},
+        "method": {"level": LEVEL, "fewest": MIN_REVIEWS, **options.model_dump(include=kept)},
         "environments": environments(runs),
         "folders": paths_of(runs),
         "variants": [variant.facts() for variant in variants],
@@ -214,6 +214,6 @@ def estimated(label: str, measure: str, about: str, value_NS: np.ndarray) -> lis
         "interval": interval,
         "p": estimate.p,
         "reviews": reviews,
-        "few": reviews < FEWEST_REVIEWS,
+        "few": reviews < MIN_REVIEWS,
     }
     return [number]

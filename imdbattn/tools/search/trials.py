@@ -57,7 +57,7 @@ warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 Space = dict[str, BaseDistribution]  # setting -> its values
 FAILURES = 10  # consecutive failed trials that end a search
-FEWEST_TRIALS = 4  # finished trials that an importance requires
+MIN_TRIALS = 4  # finished trials that an importance requires
 TABLE_ROWS = 10  # trials in the table
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
@@ -347,7 +347,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         Section(title, table=[["command"], [command]]),
     ]
     importance: dict[str, float] = {}  # one for each setting, descending; their sum is 1
-    if len(done) >= FEWEST_TRIALS:
+    if len(done) >= MIN_TRIALS:
         evaluator = PedAnovaImportanceEvaluator(target_quantile=0.5)
         importance = get_param_importances(study, evaluator=evaluator)
         rows = [[name, f"{100 * share:.1f}"] for name, share in importance.items()]
