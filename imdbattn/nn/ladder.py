@@ -30,8 +30,8 @@ Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W)
 
 
 class WordPositions(NamedTuple):
-    """Marks the vectors of x_BTD that may be attended to (words and <cls>), and contains their
-    positions in the review. Layers, positions and poolings receive it.
+    """The padding mask of x_BTD, and the positions in the review: layers, positions and poolings
+    receive it. Words and <cls> may be attended to, padding may not.
     """
 
     mask_BT: Tensor  # bool, False on padding
