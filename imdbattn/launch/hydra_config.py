@@ -21,13 +21,13 @@ HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multirun", "info")
 
 # Paths among the settings of imdbattn.train
-PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
+PATH_SETTINGS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 # Settings of all commands whose value is text, with the characters , { [ ( and = that are special
-# in Hydra's grammar. In a sweep a comma separates values, but not in FOLDERS.
-FOLDERS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
-TEXTS = (
-    *FOLDERS,
-    *PATHS,
+# in Hydra's grammar. In a sweep a comma separates values, but not in FOLDER_SETTINGS.
+FOLDER_SETTINGS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
+TEXT_SETTINGS = (
+    *FOLDER_SETTINGS,
+    *PATH_SETTINGS,
     *("data.text_column", "data.label_column", "file", "column", "out"),
     *("run", "runs", "against", "group", "pairs_of"),
 )
@@ -57,8 +57,8 @@ def quote(argument: str, in_sweep: bool = False) -> str:
     yet. A list of runs remains as it is typed.
     """
     name, equals, value = argument.partition("=")
-    is_text = name in TEXTS and equals and value != "null"
-    is_sweep = in_sweep and "," in value and name not in FOLDERS
+    is_text = name in TEXT_SETTINGS and equals and value != "null"
+    is_sweep = in_sweep and "," in value and name not in FOLDER_SETTINGS
     is_list = name in ("run", "runs") and value.startswith("[") and value.endswith("]")
     if not is_text or is_sweep or is_list or QUOTED_VALUE.fullmatch(value):
         return argument

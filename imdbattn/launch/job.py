@@ -23,7 +23,10 @@ from imdbattn.tasks.task import task_of, training_settings
 
 log = logging.getLogger(__name__)
 
-FILES = ("data.extra", "data.vectors.path")  # settings that name files, besides those of the source
+FILE_SETTINGS = (
+    "data.extra",
+    "data.vectors.path",
+)  # settings that name files, besides those of the source
 
 
 class Job(NamedTuple):
@@ -67,7 +70,7 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     source_key = str(read_json(started).get("source_key"))
     if source is not None and source.key != source_key.split("-")[0]:
         return False
-    files = [path for name, path in flat(settings.dump()).items() if name in FILES and path]
+    files = [path for name, path in flat(settings.dump()).items() if name in FILE_SETTINGS and path]
     if settings.init:
         files.append(Run(settings.init).checkpoint_file)
     started_at = started.stat().st_mtime

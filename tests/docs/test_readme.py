@@ -68,7 +68,9 @@ def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_p
         return
     folder, _ = trained("residual_pe_cls")
     arguments = [re.sub("^run=.*", f"run={folder}", word) for word in arguments]
-    arguments = [re.sub(r"(my_reviews|new_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments]
+    arguments = [
+        re.sub(r"(my_reviews|new_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments
+    ]
     (tmp_path / "reviews.txt").write_text("a good film\n")
     # there is one run here, and it belongs to other tests, too
     if name in ("compare", "faithfulness"):

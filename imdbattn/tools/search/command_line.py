@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
-from imdbattn.launch.hydra_config import PATHS, composed_settings, quote
+from imdbattn.launch.hydra_config import PATH_SETTINGS, composed_settings, quote
 from imdbattn.settings.keys import NestedDict, absolute, defaults
 from imdbattn.settings.trust import read_settings
 
@@ -39,7 +39,7 @@ def first_key(override: str) -> str:
 def prepared(override: str) -> str:
     """Returns an override of all trials, with an absolute path for resuming from another folder."""
     name, _, value = override.partition("=")
-    is_path = name.lstrip("+") in PATHS and value not in ("", "null", "hub")
+    is_path = name.lstrip("+") in PATH_SETTINGS and value not in ("", "null", "hub")
     return quote(f"{name}={absolute(value)}" if is_path else override)
 
 
