@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.settings.keys import NO_EFFECT, NestedDict, flat, flat_without, in_groups, to_dict
-from imdbattn.settings.logger_places import logger_places
+from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.tasks.task import settings_of, training_settings
 
 
@@ -36,13 +36,8 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
         if in_groups(key, *keys) and in_groups(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
     resumed = to_dict(merged)
-    trust = settings.get("trust") or []
-    for key, value, package in logger_places(resumed["logger"], settings["logger"]):
-        if package not in ([trust] if isinstance(trust, str) else trust):
-            raise UserError(
-                f"{folder / 'config.yaml'}: {key}={value} may name a place outside of this folder:"
-                f" repeat it in this command, or add trust={package}"
-            )
+    trust, own = settings.get("trust"), settings["logger"]
+    refuse_other_places(folder / "config.yaml", resumed["logger"], own, trust)
     return resumed
 
 

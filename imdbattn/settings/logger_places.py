@@ -1,10 +1,12 @@
 """Which arguments of the loggers in a run folder may name a place outside of it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir, to_dict
 
 Loggers = Mapping[str, Mapping[str, object]]  # name -> `_target_` and arguments
@@ -28,3 +30,19 @@ def logger_places(loggers: Loggers, own: Loggers) -> Iterator[tuple[str, str, st
             if not is_known and key != "_target_":  # `untrusted` yields classes
                 package = str(arguments["_target_"]).partition(".")[0]
                 yield f"logger.{logger}.{key}", str(value), package
+
+
+def refuse_other_places(
+    file: Path, loggers: Loggers, own: Loggers, trust: str | Sequence[str] | None
+) -> None:
+    """Raises UserError for an argument of `logger_places`, unless `trust` names its package.
+
+    file: the settings of a run or a search that is resumed, which name the loggers.
+    """
+    trusted = [trust] if isinstance(trust, str) else trust or []
+    for key, value, package in logger_places(loggers, own):
+        if package not in trusted:
+            raise UserError(
+                f"{file}: {key}={value} may name a place outside of this folder: repeat it in this"
+                f" command, or add trust={package}"
+            )

@@ -144,6 +144,16 @@ def test_a_class_that_a_search_folder_names_needs_trust(shell, own_module, tmp_p
     assert f"{group}._target_=evil.Evil is not trusted: add trust=evil" in done.stderr
 
 
+def test_a_logger_that_a_search_folder_names_writes_nowhere_else(shell, tmp_path):
+    (tmp_path / "search").mkdir()
+    train = ["model=base", "logger=tensorboard", "logger.tensorboard.save_dir=/elsewhere"]
+    own = {"space": {"optim.lr": [0.1]}, "train": train}
+    (tmp_path / "search" / "search.yaml").write_text(json.dumps(defaults("search") | own))
+    done = shell("search", f"resume={tmp_path}/search", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "logger.tensorboard.save_dir=/elsewhere may name a place outside" in done.stderr
+
+
 def test_the_seed_of_a_search_decides_its_trials(tmp_path):
     from imdbattn.tools.search.trials import SearchSettings, Trials, check_space, optuna
 

@@ -46,6 +46,7 @@ from imdbattn.report.pages import Report, Section, print_reports, write_report
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
 from imdbattn.settings.keys import as_text
+from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.settings.trust import refuse_untrusted
@@ -93,7 +94,9 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
         overrides = [*options.train, *as_overrides(point)]
         if options.resume:  # before a class that they name is imported
-            refuse_untrusted(composed_settings(composed("train", overrides)), file, options.trust)
+            values = composed_settings(composed("train", overrides))
+            refuse_untrusted(values, file, options.trust)
+            refuse_other_places(file, values["logger"], {}, options.trust)
         settings = trial_settings(overrides)
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
     return space, trial_settings(options.train)
