@@ -90,16 +90,16 @@ def check_folder(folder: Path) -> None:
     """Raises UserError unless `folder` is absent, empty or a run folder."""
     if not folder.is_dir():
         return
-    files = set(folder.iterdir())
-    if folder / "config.yaml" in files:
+    names = {
+        file.name
+        for file in {*folder.iterdir()} - {*temporary_files(folder)}
+        if not (file.suffix == ".log" or ".lock" in file.name or file.name == ".hydra")
+    }
+    is_run = not names
+    if "config.yaml" in names:
         is_run = read_settings(folder / "config.yaml").keys() >= RUN_KEYS
-        is_run &= folder / "environment.json" in files  # config.yaml may be a copy
-    else:
-        others = files - {*temporary_files(folder)}
-        is_run = all(
-            file.suffix == ".log" or ".lock" in file.name or file.name == ".hydra"
-            for file in others
-        )
+        # It may be a copy; a run that was killed at its start has no other file.
+        is_run &= "environment.json" in names or names == {"config.yaml"}
     if not is_run:
         raise UserError(
             f"{os.path.relpath(folder)} contains files other than a run's: {OTHER_RUN_DIR}"
@@ -154,8 +154,8 @@ def begin_folder(
         remove(folder, "debug.json", *SPLIT_TABLES)
     if not keep_training:
         remove(folder, *TRAINING, *DERIVED_FOLDERS)
-    write_json(folder / "environment.json", environment)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
+    write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
         with suppress(OSError):  # the file system does not support links

@@ -78,6 +78,13 @@ def test_a_folder_into_which_settings_of_a_run_were_copied_is_refused(
     assert contents(project) == before
 
 
+def test_a_run_that_was_killed_when_it_began_is_replaced(trained, settings, small, tmp_path):
+    (tmp_path / "run").mkdir()
+    shutil.copy(trained("mean")[0] / "config.yaml", tmp_path / "run")
+    (tmp_path / "run" / "console.log").write_text("")
+    fit(settings(*small, "model=mean", "trainer.max_epochs=1"), tmp_path / "run")
+
+
 def test_a_table_that_is_edited_in_a_run_folder_changes_no_other(small, settings, tmp_path):
     words = (*small, "model=mean", "trainer.max_epochs=1")
     for name in ("edited", "other"):
