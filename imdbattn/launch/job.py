@@ -23,10 +23,8 @@ from imdbattn.tasks.task import task_of, training_settings
 
 log = logging.getLogger(__name__)
 
-FILE_SETTINGS = (
-    "data.extra",
-    "data.vectors.path",
-)  # settings that name files, besides those of the source
+# settings that name files, besides those of the source
+FILE_SETTINGS = ("data.extra", "data.vectors.path")
 
 
 class Job(NamedTuple):

@@ -169,9 +169,10 @@ class Subject:
         limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
         for name in limits.keys() & {*attributions.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
+        versions = {name: self.version_of(name) for name in limits}
         made: list[Measurement] = []
         for name, number in limits.items():
-            about = {"shares": options.shares, **self.version_of(name)}
+            about = {"shares": options.shares, **versions[name]}
             measure = partial(self.explained, name)
             made.append(Measurement(name, about, self.maker, self.chosen_N[:number], measure))
         shares, beam = options.shares, options.search.beam
@@ -190,7 +191,7 @@ class Subject:
             about = {"pairs": hexdigest({"pairs": self.pairs})}
             made.append(Measurement("pairs", about, maker, every_N, self.labeled_pairs))
             for name, number in limits.items():
-                about_name = {**about, **self.version_of(name)}
+                about_name = {**about, **versions[name]}
                 measure = partial(self.found_edits, name)
                 made.append(
                     Measurement(f"human-{name}", about_name, maker, every_N[:number], measure)
