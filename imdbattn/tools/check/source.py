@@ -39,11 +39,10 @@ def definitions(file: str) -> Code:
         source = "".join(cell["source"])
         # %%bash, for example, is not Python.
         if cell["cell_type"] == "code" and not re.match(r"%%(?!time|capture)", source):
-            # a shell command in several lines
-            source = re.sub(r"\\\n", " ", source) if "!" in source else source
-            # other lines for IPython
-            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!|\?).*$|^.*\?\s*$", r"\1pass", source)
-            source = re.sub(r"(?m)=\s*[!%].*$", "= None", source)
+            # lines for IPython; a shell command may have several
+            source = re.sub(r"(?m)^(\s*)(%%?[a-z]|!|\?)(.*\\\n)*.*$", r"\1pass", source)
+            source = re.sub(r"(?m)^(\s*)[\w.]+\?+\s*$", r"\1pass", source)
+            source = re.sub(r"(?m)^(\s*[\w.]+\s*=)\s*[!%].*$", r"\1 None", source)
             name = f"{file} of cell {number}"
             linecache.cache[name] = (len(source), None, source.splitlines(True), name)
             cells.append((name, ast.parse(source, f"cell {number}")))
@@ -71,7 +70,10 @@ def loaded(code: CodeType) -> set[str]:
 
 
 def bound(node: ast.stmt) -> set[str]:
-    """Returns the names that an import or an assignment defines."""
+    """Returns the names that an import or an assignment defines, also one within if or try."""
+    if isinstance(node, ast.If | ast.Try):
+        inner = [n for n in ast.walk(node) if isinstance(n, ast.stmt) and n is not node]
+        return set().union(*map(bound, inner))
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign):
