@@ -257,6 +257,13 @@ def test_probabilities_have_the_order_of_labels_that_are_numbers(
     assert found["probabilities"] == pytest.approx(expected, abs=2e-3)
 
 
+def test_each_model_of_a_file_has_an_id_of_its_own(page, tmp_path):
+    model = page.runs.page_model(next(iter(page.runs.by_id)))
+    models = [replace(model, name=name, run=None) for name in ("mine-2", "mine", "mine")]
+    facts = onefile.write_page(models, tmp_path / "page.html", words=50)
+    assert [about["id"] for about in facts["models"]] == ["mine-2", "mine", "mine-3"]
+
+
 def test_a_file_works_offline_on_a_phone_and_restores_its_link(page, written, open_file):
     tab = open_file(written())
     residual = next(iter(names_of(page, tab, ("residual_pe",)).values()))

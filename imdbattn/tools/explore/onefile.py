@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -182,8 +183,8 @@ def page_data(
 def new_id(name: str, ids: Sequence[str]) -> str:
     """Returns a name that is not among the ids, and that a URL can contain."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    used = sum(other == name or other.startswith(f"{name}-") for other in ids)
-    return f"{name}-{used + 1}" if used else name
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(name for name in names if name not in ids)
 
 
 def model_facts(
