@@ -118,16 +118,19 @@ def test_a_table_with_anything_but_labels_or_probabilities_of_these_classes_is_r
         ReviewData.read(student(extra=tmp_path / name))
 
 
+@pytest.mark.parametrize("bfloat16", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, smoothing):
+def test_the_loss_is_the_cross_entropy_with_these_probabilities(settings, smoothing, bfloat16):
+    """In mixed precision, too, they are not rounded."""
     order = torch.tensor([4, 0, 5, 2])
     batch = batch_of(reviews(count=6, classes=2), order)
     cfg = settings("model=mean", f"label_smoothing={smoothing}")
     module = learner(cfg, net(settings, "mean", classes=2), 2)
     module.register_buffer("targets_NC", torch.rand(6, 2).softmax(1))
     module.trainer = type("Trainer", (), {"world_size": 1})()
-    loss = module.training_step(batch, 0)
-    logs_BC = module(batch).log_softmax(1)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        loss = module.training_step(batch, 0)
+        logs_BC = module(batch).float().log_softmax(1)
     smooth_BC = module.targets_NC[order] * (1 - smoothing) + smoothing / 2
     torch.testing.assert_close(loss, -(smooth_BC * logs_BC).sum(1).mean())
 

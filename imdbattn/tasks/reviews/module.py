@@ -232,9 +232,7 @@ class ReviewClassifier(Learner):
             penalty_B = self.settings.attention_entropy * mean_entropy(attended)
         else:
             logits_BC = self(batch)
-        targets = batch.labels_B
-        if self.targets_NC is not None:
-            targets = self.targets_NC[batch.items_B].to(logits_BC.dtype)
+        targets = batch.labels_B if self.targets_NC is None else self.targets_NC[batch.items_B]
         losses_B = F.cross_entropy(
             logits_BC, targets, reduction="none", label_smoothing=self.settings.label_smoothing
         )
