@@ -219,7 +219,7 @@ def review_attention(weights: AttentionWeights) -> Figure:
     grid = figure.add_gridspec(1 + rows, heads, height_ratios=[strip, *[height] * rows])
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
-    figure.colorbar(image, ax=axes, pad=0.01, format="{x:g} %")
+    figure.colorbar(image, ax=axes, pad=0.01, format="%g %%")
     first = f"the first {MAX_WORDS} of " if size < total else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
     if weights.layers:
@@ -252,7 +252,7 @@ def draw_maps(
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             maps.append(axes)
     shrink = 1 if rows == 1 else 0.5
-    bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="{x:g} %", panchor=False)
+    bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="%g %%", panchor=False)
     bar.set_label("weight (square-root scale)", fontsize=9)
     note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
     figure.supxlabel(note, fontsize=10)
@@ -279,7 +279,7 @@ def sequence_attention(sequence: Translation) -> Figure:
     axes.xaxis.set_label_position("top")
     axes.tick_params("x", rotation=0 if high == 1 else 90)
     axes.set(xlabel="source", ylabel="output")
-    figure.colorbar(image, ax=axes, format="{x:g} %", label="weight")
+    figure.colorbar(image, ax=axes, format="%g %%", label="weight")
     cut = f": the first {MAX_SYMBOLS} symbols of {longest}" if longest > MAX_SYMBOLS else ""
     figure.suptitle(f"{sequence.model}{cut}", fontsize=10, parse_math=False)
     return figure
