@@ -2,12 +2,11 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import write_json
+from imdbattn.folders.run_folder import finished, write_json
 from imdbattn.io.files import read_json
 from imdbattn.runs.apply import load_predictor, with_changes
 from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_split, write_predictions
@@ -22,6 +21,7 @@ from imdbattn.settings.keys import (
     in_groups,
     overlay,
 )
+from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.predictor import Predictor
@@ -63,9 +63,7 @@ def evaluate(
     if not other_data and not selects_pairs:
         check_fingerprint(folder, split, corpus)
     is_whole = other_data and [*corpus.splits] == ["test"]
-    if is_whole and same_source(
-        Run(folder).raw_settings["data"], settings.data, corpus.source_kind
-    ):
+    if is_whole and is_own_source(Run(folder), settings):
         log.warning(
             "%s: the run was trained on a part of these %s, so this is not a test accuracy: omit"
             " data.path and data.source to score its own test split",
@@ -95,12 +93,13 @@ def evaluate(
     return metrics
 
 
-def same_source(own: NestedDict, data: Any, kind: str) -> bool:
-    """Returns whether `data` settings, whose source is of this kind, name the source of a run. own:
-    the group `data` in its config.yaml.
-    """
-    same_path = absolute(own.get("path")) == absolute(getattr(data, "path", None))
-    return own["source"] == kind and same_path and own.get("hub") == getattr(data, "hub", None)
+def is_own_source(run: Run, settings: TrainingSettings) -> bool:
+    """Returns whether the settings name the data of a run, even if its file was moved or edited."""
+    source = task_of(settings).find_source(settings.data)
+    if source and finished(run.folder) and run.metrics["source_key"].startswith(source.key):
+        return True
+    path = absolute(getattr(settings.data, "path", None))
+    return path is not None and path == run.raw_settings["data"].get("path")
 
 
 def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:

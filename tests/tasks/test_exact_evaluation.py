@@ -99,8 +99,10 @@ def test_a_score_on_the_data_of_training_is_not_called_a_test_accuracy(
     trained, settings, world, tmp_path, caplog
 ):
     run = f"run={trained('mean')[0]}"
-    other = shutil.copy(world / "reviews.csv", tmp_path / "other.csv")
-    for path, trained_on in ((world / "reviews.csv", True), (other, False)):
+    moved = shutil.copy(world / "reviews.csv", tmp_path / "moved.csv")
+    other = tmp_path / "other.csv"
+    other.write_text(moved.read_text().replace(" r1", " r2"))
+    for path, trained_on in ((world / "reviews.csv", True), (moved, True), (other, False)):
         caplog.clear()
         evaluate_run(settings(run, f"data.path={path}", config="evaluate"))
         assert ("was trained on a part of these reviews" in caplog.text) == trained_on
