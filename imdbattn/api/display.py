@@ -21,7 +21,7 @@ def html(table: "pd.DataFrame", **options: int | bool) -> str:
 
 
 class Metrics(dict[str, Any]):
-    """The numbers of a run or of an evaluation, as keys and as attributes.
+    """The numbers of a run or of an evaluation, as keys and as attributes (`items` only as a key).
 
     >>> metrics = Metrics({"count": 5000, "accuracy": 0.8568})
     >>> metrics.accuracy == metrics["accuracy"]

@@ -15,7 +15,7 @@ from torch import nn
 
 from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.folder import write_export
 from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
@@ -164,16 +164,19 @@ class Model:
         >>> model.evaluate(texts, ["pos", "neg"]).accuracy
         1.0
         """
+        wanted = "evaluate needs a file or folder, or texts and a label for each"
         if labels is None:
             if data is not None:
-                settings["path"] = os.fspath(data)  # type: ignore[arg-type]
+                with wrapping_errors(wanted):
+                    settings["path"] = os.fspath(data)  # type: ignore[arg-type]
             return self._score(split, precision, settings)
-        # `predict` reads these characters as unknown, too.
-        texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", text) for text in list_of_texts(data)]
-        given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
         with TemporaryDirectory() as folder:
             file = Path(folder, "given.parquet")
-            write_table(file, {"text": texts, "label": given})
+            with wrapping_errors(wanted):
+                # `predict` reads these characters as unknown, too.
+                texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", x) for x in list_of_texts(data)]
+                given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+                write_table(file, {"text": texts, "label": given})
             settings |= {"text_column": "text", "label_column": "label", "path": str(file)}
             metrics = self._score(split, precision, settings)
         return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})

@@ -49,7 +49,8 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
     if options.text is not None:
         return TextStream(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
-    if out and out.exists() and os.path.samestat(out.stat(), os.stat(file or sys.stdin.fileno())):
+    read = file or sys.stdin.fileno()
+    if out and out.exists() and os.path.exists(read) and os.path.samefile(out, read):
         raise UserError(f"out={options.out} is the file that is read: choose another name")
     if options.column is not None and (file is None or not is_table(file)):
         tables = ", ".join(SUFFIXES)

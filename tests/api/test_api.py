@@ -172,6 +172,9 @@ def test_evaluate_takes_texts_and_labels(model):
     assert named.accuracy == pytest.approx(right)
     assert (named.count, named.test_set) == (40, "40 given texts")
     assert model.evaluate("a great film", "pos").count == 1
+    for data, labels in ((["a great film"], None), (None, ["pos"]), (["good", "bad"], ["pos"])):
+        with pytest.raises(imdbattn.UserError, match="texts and a label for each"):
+            model.evaluate(data, labels)
 
 
 def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(
