@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, read_texts, tokenizer_of
-from imdbattn.data.labels import number_labels
+from imdbattn.data.labels import counted, number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.splits import fingerprint
+from imdbattn.data.splits import fingerprint, spaced
 from imdbattn.data.user_files import tables
 from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.errors import UserError, wrapping_errors
@@ -76,11 +76,6 @@ def with_extra(
     )
 
 
-def spaced(text: str) -> str:
-    """Returns the text with single spaces, for comparisons."""
-    return " ".join(text.split())
-
-
 def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[list[str], Tensor]:
     """Returns the texts of the table data.extra, and the probability of each class, (U, C) float64,
     in the order of `label_names`.
@@ -101,7 +96,7 @@ def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[
     has_sum_U = (targets_UC.sum(1) - 1).abs() <= TOLERANCE
     right_U = ((targets_UC >= 0) & (targets_UC <= 1)).all(1) & has_sum_U
     if not right_U.all():
-        row = tables.counted(right_U.tolist().index(False))
+        row = counted(right_U.tolist().index(False))
         raise UserError(
             f"{path}: {row} has probabilities outside 0 to 1, or whose sum is not 1: correct it, or"
             " use runs with the same classes"

@@ -17,6 +17,11 @@ MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "none", "null"}
 WHOLE = re.compile(r"[+-]?\d{1,300}")  # a whole number
 
 
+def counted(row: int) -> str:
+    """Returns the name of a row in messages."""
+    return f"row {row} (counted from 0)"
+
+
 def label_of(label: object) -> str:
     """Returns a label as text, without surrounding spaces: true for True, 1 for 1.0 and "1.0"."""
     text = str(label).lower() if isinstance(label, bool) else str(label)
@@ -67,8 +72,7 @@ def names_of_labels(labels: list[str], where: object) -> list[str]:
         if comparison_key(name) in MISSING:
             has = f"the label {name}, which may mean none" if name else "no label"
             remedy = "fill it, remove the row, or set data.label_names"
-            row = labels.index(name)
-            raise UserError(f"{where}: row {row} (counted from 0) has {has}: {remedy}")
+            raise UserError(f"{where}: {counted(labels.index(name))} has {has}: {remedy}")
     if len(names) > max(10, len(labels) / 2):
         raise UserError(
             f"{where} has {len(names)} different labels in {len(labels)} rows: set"
@@ -103,8 +107,7 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
         if label not in numbers:
             has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
             raise UserError(
-                f"{where}: row {row} (counted from 0) has {has} one of {known} (training, or"
-                " data.label_names)"
+                f"{where}: {counted(row)} has {has} one of {known} (training, or data.label_names)"
             )
     return np.array([numbers[label] for label in given])
 

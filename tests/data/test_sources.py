@@ -101,7 +101,8 @@ def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
 
 @given(st.data(), st.permutations([0, 1] * 30))
 def test_no_text_of_validation_or_test_is_trained_on(data, labels):
-    """Training texts are overwritten with texts of validation and of test, of whatever label."""
+    """Training texts are overwritten with texts of validation and of test, of whatever label and
+    with whatever spaces."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
     rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
     copies = set()
@@ -109,7 +110,8 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
         for row in data.draw(
             st.lists(st.sampled_from(rows["train"]), min_size=1, max_size=4), f"copies of {name}"
         ):
-            texts[row] = texts[data.draw(st.sampled_from(rows[name]))]
+            copied = texts[data.draw(st.sampled_from(rows[name]))]
+            texts[row] = copied.replace(" ", data.draw(st.sampled_from((" ", " \n  "))))
             copies.add(row)
     whole = Split(texts, labels, np.arange(len(texts)))
     reviews = cut_reviews(Texts({"": whole}, ["0", "1"]), "s", SHARES)

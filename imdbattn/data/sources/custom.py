@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from imdbattn.data.labels import with_class_numbers
+from imdbattn.data.labels import counted, with_class_numbers
 from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Texts, fingerprint
 from imdbattn.errors import UserError, in_line, wrapping_errors
@@ -74,4 +74,4 @@ def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Ite
             return text, other
     wanted = "a source and its target, two texts" if others == (str,) else "a text and its label"
     shown = in_line(repr(pair), 80)
-    raise UserError(f"{where}: row {row} (counted from 0) is {shown} instead of {wanted}")
+    raise UserError(f"{where}: {counted(row)} is {shown} instead of {wanted}")

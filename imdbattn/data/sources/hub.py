@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from imdbattn.data.labels import check_column, with_class_numbers
+from imdbattn.data.labels import check_column, counted, with_class_numbers
 from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Texts
 from imdbattn.errors import UserError, wrapping_errors
@@ -100,7 +100,7 @@ def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[s
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if not isinstance(text, str) or isinstance(label, (list, dict)):
             problem = "several labels" if isinstance(text, str) else f"no text in '{columns[0]}'"
-            raise UserError(f"{title}: row {row} (counted from 0) has {problem}: remove it")
+            raise UserError(f"{title}: {counted(row)} has {problem}: remove it")
     names = getattr(table.features[columns[1]], "names", None)
     if names:  # -1 stands for no label
         return texts, ["" if label is None or label < 0 else names[label] for label in labels]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from imdbattn.data.labels import counted
 from imdbattn.data.sources.hub import load_hub
 from imdbattn.data.sources.reverse import reverse_source
 from imdbattn.data.split_names import by_split
@@ -113,7 +114,7 @@ def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: Translation
             source, target = map(symbols_of, sides, (settings.lower, settings.lower), tokenizers)
             if not source or not target:
                 where, side = f"{name} {split}".strip(), "target" if source else "source"
-                has = f"row {row} (counted from 0) has an empty {side}"
+                has = f"{counted(row)} has an empty {side}"
                 raise UserError(f"{where}: {has}: fill it, or remove the row")
             # n words have n - 1 spaces between them
             spaces = max(source.count(" "), target.count(" "))

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from imdbattn.data.labels import counted
 from imdbattn.data.split_names import SPLIT_NAMES, by_split, split_named
-from imdbattn.data.user_files.tables import COMPRESSED, counted, read_lines, read_text, visible_in
+from imdbattn.data.user_files.tables import COMPRESSED, read_lines, read_text, visible_in
 from imdbattn.errors import UserError
 
 Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from imdbattn.data.labels import check_column
+from imdbattn.data.labels import check_column, counted
 from imdbattn.data.user_files.delimited import read_delimited
 from imdbattn.errors import UserError, in_line, wrapping_errors
 from imdbattn.io.files import atomically
@@ -46,10 +46,6 @@ def open_bytes(path: Path) -> BinaryIO:
     """Returns the bytes of a file, decompressed if its suffix says that they are compressed."""
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return cast(BinaryIO, opener(path, "rb"))
-
-
-def counted(row: int) -> str:
-    return f"row {row} (counted from 0)"
 
 
 # --- files ----------------------------------------------------------------------------------------
