@@ -82,11 +82,13 @@ class ReviewPredictor(Predictor):
         return MeanPredictor([*members.values()])
 
     def corpus(self, data: ReviewDataSettings, keep_splits: bool = False) -> ReviewCorpus:
-        """Raises UserError unless the data have this model's labels, or data.label_names names them
-        in its order.
+        """Raises UserError unless the data have this model's labels, or data.label_names has other
+        names for them, in its order.
         """
         labels = self.metadata["labels"]
         names = data.label_names or labels
+        if {*names} == {*labels}:  # in any order, they are the model's own classes
+            names = labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
         corpus = prepare_reviews(data, keep_splits, self.vectors)
