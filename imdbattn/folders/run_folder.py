@@ -9,6 +9,7 @@ explanations/ by commands that use the run.
 """
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from imdbattn.settings.trust import read_settings
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
+
+log = logging.getLogger(__name__)
 
 SPLIT_FILES = {  # split -> the files of its predictions and of their texts
     "test": ("predictions.parquet", "reviews.parquet"),
@@ -158,10 +161,14 @@ def begin_folder(
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
+        latest = runs / "latest"
+        if latest.is_dir() and not latest.is_symlink():  # archives replace links by copies
+            log.warning("%s is a folder, not a link to this run: remove or rename it", latest)
+            return
         with suppress(OSError):  # the file system does not support links
             link = runs / f".latest-{os.getpid()}"
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
-            link.replace(runs / "latest")
+            link.replace(latest)
 
 
 def remove(folder: Path, *names: str | Path) -> None:

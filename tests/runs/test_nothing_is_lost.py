@@ -105,6 +105,17 @@ def test_temporary_files_of_the_user_in_a_run_folder_are_kept(trained, settings,
     assert not (run / "metrics.json.0a1b2c3d.tmp").exists()
 
 
+def test_a_folder_in_place_of_the_link_to_the_last_run_is_kept_and_named(
+    trained, settings, small, tmp_path, monkeypatch, caplog
+):
+    """Unpacking an archive makes one; runs/latest then remains an older run."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained("mean")[0], "runs/latest")
+    fit(settings(*small, "model=mean", "trainer.max_epochs=1"), tmp_path / "runs" / "new")
+    assert "runs/latest is a folder, not a link to this run" in caplog.text
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", "new"}
+
+
 def test_a_debug_run_is_not_a_result(trained, shell, small, tmp_path):
     old = shutil.copytree(trained("mean")[0], tmp_path / "runs" / "old")
     (tmp_path / "runs" / "latest").symlink_to("old")
