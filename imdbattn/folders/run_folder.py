@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,14 +161,13 @@ def begin_folder(
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
-        latest = runs / "latest"
-        if latest.is_dir() and not latest.is_symlink():  # archives replace links by copies
-            log.warning("%s is a folder, not a link to this run: remove or rename it", latest)
-            return
-        with suppress(OSError):  # the file system does not support links
-            link = runs / f".latest-{os.getpid()}"
+        link = runs / f".latest-{os.getpid()}"
+        try:
             link.symlink_to(os.path.relpath(folder.resolve(), runs))
-            link.replace(latest)
+            link.replace(runs / "latest")
+        except OSError as error:  # no links here, or an archive has made a folder of latest
+            link.unlink(missing_ok=True)
+            log.warning("runs/latest does not name this run: %s", error)
 
 
 def remove(folder: Path, *names: str | Path) -> None:

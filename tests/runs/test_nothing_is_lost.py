@@ -112,7 +112,7 @@ def test_a_folder_in_place_of_the_link_to_the_last_run_is_kept_and_named(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained("mean")[0], "runs/latest")
     fit(settings(*small, "model=mean", "trainer.max_epochs=1"), tmp_path / "runs" / "new")
-    assert "runs/latest is a folder, not a link to this run" in caplog.text
+    assert "runs/latest does not name this run" in caplog.text
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", "new"}
 
 

@@ -64,7 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add(
         "--require",
-        type=required,
+        type=lambda text: text.split(","),
         default=[],
         metavar="PART,PART",
         help="parts that the file must have",
@@ -103,10 +103,6 @@ def named(text: str) -> tuple[str, str]:
     if not name.isidentifier():
         raise ValueError
     return part, name
-
-
-def required(text: str) -> list[str]:
-    return text.split(",")
 
 
 def points(file: str) -> dict[str, float]:

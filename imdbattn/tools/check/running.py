@@ -1,7 +1,7 @@
 """How rules are run, and the finding for an exception of the student's code."""
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,11 +11,6 @@ from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, Stude
 from imdbattn.tools.check.part import Part, Rule
 from imdbattn.tools.check.report import Message, result_of
 from imdbattn.tools.check.tables import describe
-
-
-def sentence(test: Callable[..., object]) -> str:
-    """Returns the first paragraph of a rule's docstring, on one line."""
-    return " ".join(str(test.__doc__).partition("\n\n")[0].split())
 
 
 def run(rules: list[Rule], part: Part) -> Iterator[Message]:
@@ -43,7 +38,8 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
     torch.default_generator.manual_seed(0)
     torch.set_grad_enabled(True)  # the file may have changed it
     try:
-        return True, None, rule.test(part) or sentence(rule.test)
+        first_paragraph = str(rule.test.__doc__).partition("\n\n")[0]
+        return True, None, rule.test(part) or " ".join(first_paragraph.split())
     except Mistake as mistake:
         return False, *mistake.args
     except NotCompared as error:

@@ -78,8 +78,7 @@ def bound(node: ast.stmt) -> set[str]:
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        # This includes Part.forward = ...
-        targets = [t.value if isinstance(t, ast.Attribute) else t for t in targets]
+        # This includes Part in Part.forward = ...
         return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
     return set()
 
