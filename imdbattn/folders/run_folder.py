@@ -27,8 +27,6 @@ from imdbattn.settings.trust import read_settings
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
 
-log = logging.getLogger(__name__)
-
 SPLIT_FILES = {  # split -> the files of its predictions and of their texts
     "test": ("predictions.parquet", "reviews.parquet"),
     "validation": ("validation_predictions.parquet", "validation_reviews.parquet"),
@@ -167,7 +165,7 @@ def begin_folder(
             link.replace(runs / "latest")
         except OSError as error:  # no links here, or an archive has made a folder of latest
             link.unlink(missing_ok=True)
-            log.warning("runs/latest does not name this run: %s", error)
+            logging.getLogger(__name__).warning("runs/latest does not name this run: %s", error)
 
 
 def remove(folder: Path, *names: str | Path) -> None:
