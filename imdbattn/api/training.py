@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded
 from imdbattn.launch.composition import composed
-from imdbattn.launch.failure import remove_empty
+from imdbattn.launch.failure import missing_folders, remove_empty
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted
@@ -96,7 +96,7 @@ def train(
             "train() trains one model in one process; for more: python -m imdbattn.train"
             f" {' '.join(overrides)}"
         )
-    fresh = not run_folder.exists()
+    created = missing_folders(run_folder)
     from imdbattn.api.torch_settings import preserved_torch_settings
     from imdbattn.runs.fit import fit
     from imdbattn.runs.signals import Stopped
@@ -107,8 +107,7 @@ def train(
                 metrics = fit(valid, run_folder, resume=resumed is not None)
                 log_results(valid, metrics, run_folder)
             finally:
-                if fresh and run_folder.exists():
-                    remove_empty(run_folder, "train.log")
+                remove_empty(created)
     except Stopped as stopped:
         if stopped.number != signal.SIGINT:
             signal.raise_signal(stopped.number)  # calls the program's own handler

@@ -85,6 +85,11 @@ def run_command(
     starts_sweep = ("-m", "--multirun", "experiment=")
     is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
 
+    # The folders that exist before Hydra creates one
+    typed = [argument.partition("=")[2].strip("'\"") for argument in ("=runs", *arguments)]
+    paths = [path for name in typed for path in (Path.cwd() / name, *(Path.cwd() / name).parents)]
+    before = {path for path in paths if os.path.isdir(path)}
+
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
         # Paths are relative to where the command was typed, even with hydra.job.chdir.
@@ -97,7 +102,7 @@ def run_command(
             from imdbattn.launch.failure import fail
 
             # Hydra would print more lines
-            fail(error, config_name, Path(job.runtime.output_dir))
+            fail(error, config_name, Path(job.runtime.output_dir), before)
 
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:

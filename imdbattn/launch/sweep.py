@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire_lock, expanded
-from imdbattn.launch.failure import fail, remove_empty
+from imdbattn.launch.failure import fail, missing_folders, remove_empty
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
 from imdbattn.settings.credentials import refuse_credentials
@@ -35,13 +36,14 @@ OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 def begin(config: DictConfig) -> None:
     """Locks the folder of a sweep until the end of the process, see `prepare_folder`."""
+    created = missing_folders(Path(str(config.hydra.sweep.dir)).absolute())
     try:
         lock = prepare_folder(config)
     except Exception as error:  # the sweep would run without its lock
         fail(error, "train")
     atexit.register(lock.release)
     # Hydra calls no callback after Ctrl-C or a failed launcher.
-    atexit.register(conclude, config, complete=False)
+    atexit.register(conclude, config, complete=False, created=created)
 
 
 def finish(config: DictConfig) -> None:
@@ -109,12 +111,14 @@ def tracker_of(config: DictConfig) -> "Tracker":
     return Tracker({name: validate_as(LoggerSettings, loggers[name]) for name in loggers})
 
 
-def conclude(config: DictConfig, complete: bool) -> int:
-    """Logs how the jobs ended, compares them if all are complete, and returns the exit status."""
+def conclude(config: DictConfig, complete: bool, created: Sequence[Path] = ()) -> int:
+    """Logs how the jobs ended, compares them if all are complete, and returns the exit status.
+    Without jobs, removes the folders that this sweep has `created`.
+    """
     sweep = Path(str(config.hydra.sweep.dir))
     jobs = ended_jobs(sweep)
     if not jobs and not complete:  # Hydra has reported why it composed none
-        remove_empty(sweep.resolve(), SWEEP_LOG, "multirun.yaml", ".lock", ".lock.soft")
+        remove_empty(created, SWEEP_LOG, "multirun.yaml", ".lock", ".lock.soft")
         return 2
     counts = Counter(job["status"] for job in jobs.values())
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])

@@ -25,6 +25,17 @@ def test_a_failed_resume_leaves_no_folder_where_none_was(shell, tmp_path):
         assert not [*tmp_path.rglob("*")]
 
 
+@pytest.mark.parametrize(
+    "words", ["train resume=mine/empty", "train hydra.run.dir=mine/empty/new data.path=absent"]
+)
+def test_a_command_that_fails_removes_no_folder_that_was_there(shell, tmp_path, words):
+    (tmp_path / "mine" / "empty").mkdir(parents=True)
+    command, *settings = words.split()
+    done = shell(command, *settings, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert [*tmp_path.rglob("*")] == [tmp_path / "mine", tmp_path / "mine" / "empty"]
+
+
 @pytest.mark.slow
 def test_a_sweep_that_is_refused_leaves_a_finished_one_as_it_is(shell, small, tmp_path):
     words = [*small, "trainer.max_epochs=1", "hydra.sweep.dir=sweep"]
