@@ -24,7 +24,7 @@ from imdbattn.data.tokenizer import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.vectors import VECTORS, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
-from imdbattn.folders.run_folder import DERIVED_FOLDERS, write_json
+from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import (
     CHECKSUMS,
     SavedNet,
@@ -135,7 +135,7 @@ def check_out(out: Path) -> None:
     with suppress(OSError, ValueError):  # the file may be missing or no JSON
         config = json.loads((out / EXPORTED).read_bytes())
     if isinstance(config, dict) and config.get("model_type") == KIND:
-        files -= {*FILES, PROGRAM, ONNX, *DERIVED_FOLDERS}
+        files -= {*FILES, PROGRAM, ONNX, "evaluations", "explanations"}
     if files:
         raise UserError(
             f"{out} contains {min(files)}, which is not part of an exported model:"

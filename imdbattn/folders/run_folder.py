@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,8 +34,12 @@ SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 # The complete state of a run, and the weights of its best epoch
 LAST, BEST = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 TRAINING = ("metrics.csv", LAST, BEST)
-# Folders for results that are computed with the best checkpoint
-DERIVED_FOLDERS = ("pictures", "evaluations", "explanations")
+HEX = "[0-9a-f]" * 12
+DERIVED_FILES = (  # patterns of the results that are computed with the best checkpoint
+    *("pictures/learning_curves.png", "pictures/positions.png", "pictures/distances.png"),
+    *("pictures/attention.html", "pictures/attention.png", "pictures/attention_entropy.png"),
+    *(f"evaluations/*-{HEX}*.json", f"evaluations/*-{HEX}*.parquet", f"explanations/{HEX}.html"),
+)
 # In a sweep's folder, a line for each job that has ended; in a search's folder, its settings
 SWEEP_LOG, SEARCH_FILE = "sweep.jsonl", "search.yaml"
 RUN_KEYS = {"task", "data", "model", "optim", "trainer", "seed"}  # keys of every config.yaml
@@ -150,11 +153,14 @@ def begin_folder(
 
     A finished run, which is only scored on test, keeps its files until they are written again.
     """
-    remove(folder, *(file.relative_to(folder) for file in temporary_files(folder)))
+    old = [*temporary_files(folder)]
     if not finished(folder):
-        remove(folder, "debug.json", *SPLIT_TABLES)
+        old += [folder / name for name in ("debug.json", *SPLIT_TABLES)]
     if not keep_training:
-        remove(folder, *TRAINING, *DERIVED_FOLDERS)
+        old += [folder / name for name in TRAINING]
+        old += [file for pattern in DERIVED_FILES for file in folder.glob(pattern)]
+    for file in old:
+        file.unlink(missing_ok=True)
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     write_json(folder / "environment.json", environment)
     runs = Path("runs").resolve()
@@ -166,13 +172,3 @@ def begin_folder(
         except OSError as error:  # no links here, or an archive has made a folder of latest
             link.unlink(missing_ok=True)
             logging.getLogger(__name__).warning("runs/latest does not name this run: %s", error)
-
-
-def remove(folder: Path, *names: str | Path) -> None:
-    """Removes these files, and folders with all their contents."""
-    for name in names:
-        path = folder / name
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)

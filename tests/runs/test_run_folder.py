@@ -13,12 +13,15 @@ import torch
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_FILES
+from imdbattn.io.files import write_atomically
 from imdbattn.runs import environment
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
+from imdbattn.settings.keys import hexdigest
 from tests.commands import label_texts
 from tests.marks import KINDS, slow_except
 from tests.models import BEYOND, RUNGS
+from tests.resuming import contents
 
 FILES = {"config.yaml", "environment.json", "metrics.json", "metrics.csv", "pictures"}
 FILES |= {"checkpoints", "predictions.parquet", "reviews.parquet"}
@@ -76,19 +79,24 @@ def test_the_best_epoch_is_tested_and_not_the_last(trained):
     assert metrics["val_accuracy"] == pytest.approx(max(accuracies), abs=1e-6)
 
 
-def test_an_overwritten_run_leaves_no_results_of_the_old_model(pictured, settings, small, tmp_path):
+def test_an_overwritten_run_leaves_no_results_of_the_old_model_but_files_of_the_user(
+    pictured, settings, small, tmp_path
+):
     words = [*small, "trainer.max_epochs=1", "test=false"]
     shutil.copytree(pictured[0], tmp_path / "run")
     evaluate_run(
         settings(f"run={tmp_path}/run", "trainer=cpu", "split=validation", config="evaluate")
     )
+    write_atomically(tmp_path / "run" / "explanations" / f"{hexdigest({})}.html", "")
+    own = {"pictures/thesis.png": b"mine", "evaluations/notes.json": b"mine"}
+    for name, content in own.items():
+        (tmp_path / "run" / name).write_bytes(content)
     (tmp_path / "run" / "metrics.json").unlink()  # as if it had not finished
     fit(settings(*words, "model=mean"), tmp_path / "run")
     fit(settings(*words, "model=mean"), tmp_path / "expected")
-    names = [
-        sorted(file.name for file in (tmp_path / run).iterdir()) for run in ("run", "expected")
-    ]
-    assert names[0] == names[1]
+    after = contents(tmp_path / "run")
+    assert after.keys() == contents(tmp_path / "expected").keys() | own.keys()
+    assert own.items() <= after.items()
 
 
 @pytest.mark.parametrize("rung", slow_except(KINDS, [*RUNGS, *BEYOND]))
