@@ -88,16 +88,16 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:
     """Returns the mean of the classifiers in `options.run`, and of the finished runs in folders of
-    runs among them; each run counts once.
+    runs among them. Each model counts once, also if its export or a copy is among them.
     """
-    runs: dict[Path, str] = {}
+    by_weights: dict[object, tuple[str, Predictor]] = {}
     for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         for run in [str(run) for run in folders if finished(run)] or [path]:
-            runs.setdefault(expanded(run).resolve(), run)
-    members: dict[str, Predictor] = {}
-    for run in runs.values():
-        members[run], _ = load_predictor(options.model_copy(update={"run": run}))
+            member, _ = load_predictor(options.model_copy(update={"run": run}))
+            weights = tuple(weight.numpy().tobytes() for weight in member.net.state_dict().values())
+            by_weights.setdefault(weights, (run, member))
+    members = dict(by_weights.values())
     mean = next(iter(members.values())).mean_of(members)
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
     return mean

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import imdbattn
 from imdbattn.data.corpus import read_texts
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import portable
@@ -59,9 +60,9 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     runs, student, settings, shell, world, tmp_path
 ):
     table = tmp_path / "soft.csv"
-    done = shell(
-        "predict", f"run=[{runs},{runs}/./mean]", f"file={world}/unlabeled.txt", f"out={table}"
-    )
+    imdbattn.load(runs / "mean").export(tmp_path / "exported")
+    run = f"run=[{runs},{runs}/./mean,{tmp_path}/exported]"
+    done = shell("predict", run, f"file={world}/unlabeled.txt", f"out={table}")
     assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
     texts = (world / "unlabeled.txt").read_text().splitlines()
