@@ -254,7 +254,8 @@ def start_wandb(
         except Exception as error:  # training continues without it
             log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
             if wandb.run is None:  # without teardown, the id of the failed run would stay in use
-                wandb.teardown()
+                with suppress(Exception):
+                    result_within(5, wandb.teardown)
     return None
 
 

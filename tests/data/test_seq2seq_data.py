@@ -269,6 +269,11 @@ def test_a_bad_file_is_refused_with_the_place(file, name):
         prepare_pairs(sentences(file(content), max_tokens=9))
 
 
+def test_a_missing_file_is_named_with_its_setting(tmp_path):
+    with pytest.raises(UserError, match=r"^data\.path=.*absent\.txt: .*No such file or directory"):
+        find_pair_source(sentences(tmp_path / "absent.txt"))
+
+
 def dataset(texts: list[str]) -> datasets.Dataset:
     pairs = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in texts]
     features = datasets.Features({"translation": datasets.Translation(["en", "fr"])})

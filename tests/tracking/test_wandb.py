@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import wandb
 import yaml
 
 import imdbattn
@@ -292,6 +294,8 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody, settings, tmp_path, c
     assert wandb_logger.wandb_mode(None, 10) == "offline"
     assert "does not answer" in caplog.text
     nobody.setattr(wandb_logger, "http_status", lambda *_: 200)  # but it does not start a run
+    teardown = wandb.teardown  # which waits for W&B's process, even if that does not answer
+    nobody.setattr(wandb, "teardown", lambda: (teardown(), threading.Event().wait()))
     assert header_of(settings, tmp_path / "run", "logger.wandb.timeout=1").run_group
     assert "W&B (online) did not start" in caplog.text
     nobody.setenv("WANDB_MODE", "disabled")

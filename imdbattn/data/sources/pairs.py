@@ -15,7 +15,7 @@ from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Split, Texts
 from imdbattn.data.symbols import symbols_of, tokenizers_of
 from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import expanded, sha256_of
 from imdbattn.settings.pair_settings import TranslationSettings
 
@@ -34,7 +34,8 @@ def find_pair_source(settings: Any) -> Source:
         return hub_pairs(settings)
     if settings.path:
         path = expanded(settings.path)
-        name = str(path.resolve())
+        with wrapping_errors(f"data.path={settings.path}"):
+            name = str(path.resolve(strict=True))
         if path.is_dir():
             return aligned_source(path, name, settings)
         return file_source("path", name, path, settings)

@@ -8,7 +8,7 @@ from imdbattn.data.sources.hub import is_saved, saved_reviews
 from imdbattn.data.split_names import split_named
 from imdbattn.data.splits import Source, Texts, fingerprint
 from imdbattn.data.user_files import tables
-from imdbattn.errors import UserError
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import sha256_of
 from imdbattn.settings.schema import ReviewDataSettings
 
@@ -18,6 +18,8 @@ REMEDY = "rename it, or move it elsewhere"
 
 def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns the source of a folder like aclImdb, a folder of tables for splits, or one table."""
+    with wrapping_errors(f"data.path={settings.path}"):
+        path.stat()
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
