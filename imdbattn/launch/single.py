@@ -16,7 +16,7 @@ from imdbattn.launch.process import end_with_parent
 from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import trust_option
+from imdbattn.settings.trust import read_settings, trust_option, untrusted
 from imdbattn.tasks.metrics import is_uneven
 from imdbattn.tasks.task import training_settings
 
@@ -139,7 +139,8 @@ def scores_beside_accuracy(metrics: NestedDict, split: str) -> str:
 
 def next_commands(metrics: NestedDict, folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
-    run = shlex.quote(os.path.relpath(folder)) + trust_option(folder / "config.yaml")
+    trust = trust_option(untrusted(read_settings(folder / "config.yaml")))
+    run = shlex.quote(os.path.relpath(folder)) + trust
     if model := metrics.get("starts_model"):
         return [f"  python -m imdbattn.train model={model} init={run}"]
     is_in_runs = Path("runs").resolve() in folder.resolve().parents

@@ -29,7 +29,7 @@ from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
 from imdbattn.runs.signals import NOTHING_SAVED, StopOnSignals
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import trust_option
+from imdbattn.settings.trust import read_settings, trust_option, untrusted
 from imdbattn.tasks.learner import from_all
 from imdbattn.tracking.loggers import Tracker
 
@@ -85,7 +85,11 @@ class RunSignals(StopOnSignals):
         if not (self.folder / LAST).exists():
             return line + NOTHING_SAVED
         command = f"python -m imdbattn.train resume={shlex.quote(os.path.relpath(self.folder))}"
-        trust = trust_option(self.folder / "config.yaml", resumes=True)
+        from imdbattn.settings.logger_places import logger_places  # only stopped runs need it
+
+        settings = read_settings(self.folder / "config.yaml")
+        places = logger_places(settings.get("logger", {}), {})
+        trust = trust_option([*untrusted(settings), *places])
         return f"{line}the state is saved, resume it with:  {command}{trust}"
 
 

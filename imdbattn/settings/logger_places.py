@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir, to_dict
+from imdbattn.settings.trust import packages_in
 
 Loggers = Mapping[str, Mapping[str, object]]  # name -> `_target_` and arguments
 PLACE = re.compile(r"[/\\:]|^\.+$")  # occurs in paths and addresses, and not in names
@@ -33,16 +34,16 @@ def logger_places(loggers: Loggers, own: Loggers) -> Iterator[tuple[str, str, st
 
 
 def refuse_other_places(
-    file: Path, loggers: Loggers, own: Loggers, trust: str | Sequence[str] | None
+    file: Path, loggers: Loggers, own: Loggers | None, trust: str | Sequence[str] | None
 ) -> None:
     """Raises UserError for an argument of `logger_places`, unless `trust` names its package.
 
-    file: the settings of a run or a search that is resumed, which name the loggers.
+    file: the settings of a run or a search that is resumed. own: None for a search, which has none.
     """
-    trusted = [trust] if isinstance(trust, str) else trust or []
-    for key, value, package in logger_places(loggers, own):
-        if package not in trusted:
+    for key, value, package in logger_places(loggers, own or {}):
+        if package not in packages_in(trust):
+            repeat = "" if own is None else "repeat it in this command, or "
             raise UserError(
-                f"{file}: {key}={value} may name a place outside of this folder: repeat it in this"
-                f" command, or add trust={package}"
+                f"{file}: {key}={value} may name a place outside of this folder: {repeat}add"
+                f" trust={package}"
             )

@@ -2,7 +2,7 @@
 may name. Imports none of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,11 @@ TRUSTED = {  # group of settings -> packages whose classes a run folder may name
         "swanlab.integration.pytorch_lightning",
     ),
 }
+
+
+def packages_in(trust: str | Sequence[str] | None) -> Sequence[str]:
+    """Returns the packages that the setting `trust` names."""
+    return [trust] if isinstance(trust, str) else trust or []
 
 
 def refuse_untrusted(
@@ -53,9 +58,8 @@ def untrusted(
     """Yields the dotted key, name and package of each class or function outside the trusted
     packages. trust: further trusted packages.
     """
-    packages = [trust] if isinstance(trust, str) else trust or []
     for group, node in settings.items():
-        trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages))
+        trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages_in(trust)))
         for key, target in targets(node, group) if group != "hydra" else ():  # hydra is never read
             if not f"{target}.".startswith(trusted):
                 yield key, target, target.partition(".")[0]
@@ -67,16 +71,8 @@ def custom_parts(settings: "TrainingSettings") -> list[str]:
     return [name for _, name, _ in untrusted(parts)]
 
 
-def trust_option(file: Path, resumes: bool = False) -> str:
-    """Returns the option ` trust=...` that commands need to read this run or, if `resumes`, to
-    resume it, or nothing.
-    """
-    settings = read_settings(file)
-    needed = [*untrusted(settings)]
-    if resumes:
-        from imdbattn.settings.logger_places import logger_places
-
-        needed += logger_places(settings.get("logger", {}), {})
+def trust_option(needed: Iterable[tuple[str, str, str]]) -> str:
+    """Returns the option ` trust=...` for what `untrusted` or `logger_places` yield, if any."""
     packages = ",".join(sorted({package for *_, package in needed}))
     return f" 'trust=[{packages}]'" if "," in packages else f" trust={packages}" if packages else ""
 

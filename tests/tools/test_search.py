@@ -151,7 +151,8 @@ def test_a_logger_that_a_search_folder_names_writes_nowhere_else(shell, tmp_path
     (tmp_path / "search" / "search.yaml").write_text(json.dumps(defaults("search") | own))
     done = shell("search", f"resume={tmp_path}/search", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "logger.tensorboard.save_dir=/elsewhere may name a place outside" in done.stderr
+    place = "logger.tensorboard.save_dir=/elsewhere may name a place outside of this folder"
+    assert f"{place}: add trust=lightning\n" in done.stderr
 
 
 def test_the_seed_of_a_search_decides_its_trials(tmp_path):

@@ -34,7 +34,7 @@ from imdbattn.runs.evaluate import check_fingerprint
 from imdbattn.settings.code_version import code_version
 from imdbattn.settings.command_settings import FaithfulnessSettings
 from imdbattn.settings.keys import hexdigest
-from imdbattn.settings.objects import TARGET, import_object
+from imdbattn.settings.objects import import_object
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import attributions, erasure
@@ -169,7 +169,10 @@ class Subject:
         limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
         for name in limits.keys() & {*attributions.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
-        versions = {name: self.version_of(name) for name in limits}
+        versions: dict[str, dict[str, object]] = {name: {} for name in limits}
+        for setting in options.attributions:
+            if not isinstance(setting, str):  # a user's function may change
+                versions[setting.target] = {"code": code_version(setting, "attributions")}
         made: list[Measurement] = []
         for name, number in limits.items():
             about = {"shares": options.shares, **versions[name]}
@@ -197,13 +200,6 @@ class Subject:
                     Measurement(f"human-{name}", about_name, maker, every_N[:number], measure)
                 )
         return [measurement for measurement in made if len(measurement.chosen_N)]
-
-    def version_of(self, name: str) -> dict[str, object]:
-        """Returns the version of a user's attribution, by which its measurements are named."""
-        if name not in self.custom:
-            return {}
-        setting = {TARGET: name, **self.custom[name].keywords}
-        return {"code": code_version(setting, "attributions")}
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""

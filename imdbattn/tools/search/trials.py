@@ -82,24 +82,15 @@ def run_search(options: SearchSettings, folder: Path) -> None:
 
 
 def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings]:
-    """Returns the space, and the settings that all trials share.
-
-    Raises UserError for wrong settings, or for untrusted classes in those of a search that is
-    resumed, read from `file`.
-    """
+    """Returns the space, and the settings that all trials share, see `trial_settings`."""
     space = {name: distribution(values) for name, values in options.space.items()}
     # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
-        overrides = [*options.train, *as_overrides(point)]
-        if options.resume:  # before a class that they name is imported
-            values = composed_settings(composed("train", overrides))
-            refuse_untrusted(values, file, options.trust)
-            refuse_other_places(file, values["logger"], {}, options.trust)
-        settings = trial_settings(overrides)
+        settings = trial_settings([*options.train, *as_overrides(point)], options, file)
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
-    return space, trial_settings(options.train)
+    return space, trial_settings(options.train, options, file)
 
 
 def distribution(values: object) -> BaseDistribution:
@@ -131,13 +122,19 @@ def as_overrides(params: Mapping[str, object]) -> list[str]:
     return overrides
 
 
-def trial_settings(overrides: Sequence[str]) -> TrainingSettings:
+def trial_settings(
+    overrides: Sequence[str], options: SearchSettings, file: Path
+) -> TrainingSettings:
     """Returns the settings of `python -m imdbattn.train overrides...`.
 
-    Raises UserError if they are wrong.
+    Raises UserError if they are wrong or, in a search that is resumed from `file`, not trusted.
     """
     try:
-        return training_settings(composed_settings(composed("train", overrides)))
+        values = composed_settings(composed("train", overrides))
+        if options.resume:  # before a class that they name is imported
+            refuse_untrusted(values, file, options.trust)
+            refuse_other_places(file, values["logger"], None, options.trust)
+        return training_settings(values)
     except UserError as error:
         unknown = re.match(r"(there is no setting (\w+));", str(error))
         if unknown and (near := nearest_text(unknown[2], SearchSettings.model_fields)):
