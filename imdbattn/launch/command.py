@@ -87,8 +87,8 @@ def run_command(
 
     # The folders that exist before Hydra creates one
     typed = [argument.partition("=")[2].strip("'\"") for argument in ("=runs", *arguments)]
-    paths = [path for name in typed for path in (Path.cwd() / name, *(Path.cwd() / name).parents)]
-    before = {path for path in paths if os.path.isdir(path)}
+    paths = [Path(os.path.abspath(name)) for name in typed]
+    before = {folder for path in paths for folder in (path, *path.parents) if os.path.isdir(folder)}
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
