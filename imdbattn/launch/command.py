@@ -85,7 +85,6 @@ def run_command(
     starts_sweep = ("-m", "--multirun", "experiment=")
     is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
 
-    # The folders that exist before Hydra creates one
     typed = [argument.partition("=")[2].strip("'\"") for argument in ("=runs", *arguments)]
     paths = [Path(os.path.abspath(name)) for name in typed]
     before = {folder for path in paths for folder in (path, *path.parents) if os.path.isdir(folder)}

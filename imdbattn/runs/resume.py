@@ -88,9 +88,8 @@ class RunSignals(StopOnSignals):
         from imdbattn.settings.logger_places import logger_places  # only stopped runs need it
 
         settings = read_settings(self.folder / "config.yaml")
-        places = logger_places(settings.get("logger", {}), {})
-        trust = trust_option([*untrusted(settings), *places])
-        return f"{line}the state is saved, resume it with:  {command}{trust}"
+        needed = [*untrusted(settings), *logger_places(settings.get("logger", {}), {})]
+        return f"{line}the state is saved, resume it with:  {command}{trust_option(needed)}"
 
 
 class RunState(L.Callback):
