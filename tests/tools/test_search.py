@@ -68,6 +68,17 @@ def test_bad_trials_are_stopped_and_keep_their_state(words, shell, tmp_path, pru
 
 
 @pytest.mark.slow
+def test_no_trial_is_stopped_after_its_last_epoch(small, shell, tmp_path):
+    """A model of the space has another number of epochs than the model of all trials."""
+    own = [word for word in small if not word.startswith(("threads=", "trainer.max_epochs="))]
+    own += ["hydra.run.dir=search", "patience=null", "seeds=0", "n_trials=4", "pruner=median"]
+    own += ["startup_trials=1", "warmup_epochs=9"]  # model=mean trains for ten epochs
+    space = ["space.model=[mean]", "space.optim.lr=[0.1,0.00001]"]
+    done = shell("search", *own, *space, cwd=tmp_path)
+    assert done.stdout.count("\ndone ") == 4, done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp_path, n_jobs):

@@ -37,7 +37,7 @@ from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
 from imdbattn.launch.hydra_config import composed_settings, in_quotes, quote
-from imdbattn.launch.job import Job, ended_jobs, resumable
+from imdbattn.launch.job import ended_jobs, job_of, resumable
 from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
@@ -65,7 +65,7 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 
 def run_search(options: SearchSettings, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
-    space, settings = check_space(options, folder / SEARCH_FILE)
+    space, settings, max_epochs = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
     lock = acquire_lock(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
@@ -73,7 +73,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     stopped = f"stopped; resume it with:  python -m imdbattn.search resume={in_shell(shown)}"
     with lock, writing_into(folder), StopOnSignals(stopped):
         write_atomically(folder / SEARCH_FILE, OmegaConf.to_yaml(options.model_dump()))
-        study = open_study(folder / "journal.log", options, settings.trainer.max_epochs)
+        study = open_study(folder / "journal.log", options, max_epochs)
         Trials(study, options, space, settings, folder).run()
         finish_search(study, options, folder)
 
@@ -81,16 +81,22 @@ def run_search(options: SearchSettings, folder: Path) -> None:
 # --- the space: values, lists of values, and ranges {low, high} with log: true or step ------------
 
 
-def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings]:
-    """Returns the space, and the settings that all trials share, see `trial_settings`."""
+def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings, int | None]:
+    """Returns the space, the settings that all trials share, see `trial_settings`, and the largest
+    number of epochs of a trial, if all have one.
+    """
     space = {name: distribution(values) for name, values in options.space.items()}
     # These points contain both ends of each range and all values of each list.
     ends = {name: ends_of(values) for name, values in space.items()}
+    epochs = []
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
         settings = trial_settings([*options.train, *as_overrides(point)], options, file)
+        epochs.append(settings.trainer.max_epochs)
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
-    return space, trial_settings(options.train, options, file)
+    known = [count for count in epochs if count is not None]
+    max_epochs = max(known) if len(known) == len(epochs) else None
+    return space, trial_settings(options.train, options, file), max_epochs
 
 
 def distribution(values: object) -> BaseDistribution:
@@ -182,6 +188,7 @@ class Trials:
     settings: TrainingSettings  # those that all trials share
     folder: Path
     started: dict[int, Trial] = field(default_factory=dict)  # by their numbers
+    max_epochs: dict[int, int | None] = field(default_factory=dict)  # of each trial
     pruned: set[int] = field(default_factory=set)  # numbers of the trials that were stopped
     failures: int = 0  # consecutive failed trials
 
@@ -242,18 +249,23 @@ class Trials:
 
     def start(self, trial: Trial, pool: JobPool) -> None:
         """Starts the run of a trial, or records its result if it is finished."""
-        self.started[trial.number] = trial
         run = self.folder / f"trial-{trial.number:03}"
+        chosen = as_overrides(trial.params)
+        overrides = [*self.options.train, *chosen, f"seed={self.options.seed}", "test=false"]
+        self.started[trial.number] = trial
+        try:
+            job = job_of(composed("train", ["pictures=false", *overrides]), run)
+        except UserError as error:  # this combination of values is wrong
+            self.end(trial, run, str(error))
+            return
+        self.max_epochs[trial.number] = job.settings.trainer.max_epochs
         if finished(run):
             self.end(trial, run, "")
             return
         run.mkdir(exist_ok=True)
-        chosen = as_overrides(trial.params)
-        resumes = " (resumes)" if resumable(run, self.settings) else ""
+        resumes = " (resumes)" if resumable(run, job.settings) else ""
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
-        overrides = [*self.options.train, *chosen, f"seed={self.options.seed}", "test=false"]
-        config = composed("train", ["pictures=false", *overrides])
-        pool.start(trial.number, Job(run, config, self.settings))
+        pool.start(trial.number, job)
 
     def end(self, trial: Trial, run: Path, reason: str) -> None:
         """Records the result of a trial in the study. reason: why its run failed, if it did.
@@ -286,7 +298,7 @@ class Trials:
 
         Returns whether the pruner stops the trial, which it never does after the last epoch.
         """
-        last = trial.params.get("trainer.max_epochs", self.settings.trainer.max_epochs)
+        last = self.max_epochs.get(trial.number)
         curves = Run(run).curves
         accuracies, ended = curves.get("val/accuracy", {}), curves.get("train/epoch_seconds", {})
         reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
