@@ -99,11 +99,9 @@ def check_folder(folder: Path) -> None:
         for file in {*folder.iterdir()} - {*temporary_files(folder)}
         if not (file.suffix == ".log" or ".lock" in file.name or file.name == ".hydra")
     }
-    is_run = not names
-    if "config.yaml" in names:
+    is_run = names <= {"environment.json"}  # it is all that a run has that was killed at its start
+    if {"environment.json", "config.yaml"} <= names:
         is_run = read_settings(folder / "config.yaml").keys() >= RUN_KEYS
-        # It may be a copy; a run that was killed at its start has no other file.
-        is_run &= "environment.json" in names or names == {"config.yaml"}
     if not is_run:
         raise UserError(
             f"{os.path.relpath(folder)} contains files other than a run's: {OTHER_RUN_DIR}"
@@ -161,8 +159,9 @@ def begin_folder(
         old += [file for pattern in DERIVED_FILES for file in folder.glob(pattern)]
     for file in old:
         file.unlink(missing_ok=True)
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
+    # In this order, because a folder with only a config.yaml contains a copy of the user's.
     write_json(folder / "environment.json", environment)
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(settings.dump())))
     runs = Path("runs").resolve()
     if not settings.is_debug and runs in folder.resolve().parents:
         link = runs / f".latest-{os.getpid()}"

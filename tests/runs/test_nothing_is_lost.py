@@ -79,8 +79,7 @@ def test_a_folder_into_which_settings_of_a_run_were_copied_is_refused(
     trained, shell, small, tmp_path
 ):
     project = tmp_path / "project"
-    (project / "pictures").mkdir(parents=True)
-    (project / "pictures" / "holiday.jpg").write_text("mine")
+    project.mkdir()
     shutil.copy(trained("mean")[0] / "config.yaml", project)
     before = contents(project)
     done = shell("train", *small, "model=mean", "hydra.run.dir=project", cwd=tmp_path)
@@ -91,7 +90,7 @@ def test_a_folder_into_which_settings_of_a_run_were_copied_is_refused(
 
 def test_a_run_that_was_killed_when_it_began_is_replaced(trained, settings, small, tmp_path):
     (tmp_path / "run").mkdir()
-    shutil.copy(trained("mean")[0] / "config.yaml", tmp_path / "run")
+    shutil.copy(trained("mean")[0] / "environment.json", tmp_path / "run")
     (tmp_path / "run" / "console.log").write_text("")
     fit(settings(*small, "model=mean", "trainer.max_epochs=1"), tmp_path / "run")
 
