@@ -85,11 +85,11 @@ def train(
     settings = composed_settings(cfg)
     if folder is not None and settings["resume"]:
         raise UserError("give resume= or folder=, not both")
-    from imdbattn.launch.single import checked_settings, log_results, resumed_folder
+    from imdbattn.launch.single import log_results, new_or_resumed_settings, resumed_folder
 
     resumed = resumed_folder(settings)
     # This precedes hydra.run.dir, which contains the model's name.
-    valid = checked_settings(settings, overrides, resumed)
+    valid = new_or_resumed_settings(settings, overrides, resumed)
     run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(

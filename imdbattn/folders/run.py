@@ -69,7 +69,7 @@ class Run:
         return settings
 
     @cached_property
-    def settings(self) -> NestedDict:
+    def trusted_settings(self) -> NestedDict:
         """The same as `raw_settings`. Raises UserError for a class that is not trusted;
         `tasks.task.settings_of` checks types and values.
         """

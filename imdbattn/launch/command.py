@@ -85,9 +85,7 @@ def run_command(
     starts_sweep = ("-m", "--multirun", "experiment=")
     is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
 
-    typed = [argument.partition("=")[2].strip("'\"") for argument in ("=runs", *arguments)]
-    paths = [Path(os.path.abspath(name)) for name in typed]
-    before = {folder for path in paths for folder in (path, *path.parents) if os.path.isdir(folder)}
+    before = existing_folders(arguments)
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
@@ -119,6 +117,15 @@ def run_command(
         from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
+
+
+def existing_folders(arguments: Sequence[str]) -> set[Path]:
+    """Returns those of the folders that a command may create, runs/ and those that its arguments
+    name, which exist already, and their parents: a command that fails does not remove them.
+    """
+    values = [argument.partition("=")[2].strip("'\"") for argument in arguments]
+    paths = [Path(os.path.abspath(value)) for value in ("runs", *values)]
+    return {folder for path in paths for folder in (path, *path.parents) if os.path.isdir(folder)}
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:

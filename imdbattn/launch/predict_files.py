@@ -61,7 +61,7 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
         return TextStream(stream_lines(None)), None
     column = options.column
     if column is None and isinstance(options.run, str):
-        column = Run(options.run, options.trust).settings["data"].get("text_column")
+        column = Run(options.run, options.trust).trusted_settings["data"].get("text_column")
     texts = open_lines(file, column or "text")
     return texts, kept_columns(file, options.keep) if options.keep else None
 

@@ -36,7 +36,7 @@ def run_single(cfg: DictConfig) -> float:
             check_torchrun(job.overrides.hydra)
         folder = resumed or Path(job.runtime.output_dir).resolve()
         resume = resumed is not None or was_restarted(folder)
-        settings = checked_settings(composed, job.overrides.task, folder if resume else None)
+        settings = new_or_resumed_settings(composed, job.overrides.task, folder if resume else None)
         if os.environ.get("LOCAL_RANK", "0") != "0":
             end_with_parent(os.getppid())
         # this import takes seconds, and error messages do not need it
@@ -68,7 +68,7 @@ def was_restarted(folder: Path) -> bool:
     return restarted and (folder / "config.yaml").exists()
 
 
-def checked_settings(
+def new_or_resumed_settings(
     settings: NestedDict, overrides: Sequence[str], folder: Path | None
 ) -> TrainingSettings:
     """Returns the checked settings of a new run, or of the run in `folder`, which is resumed.

@@ -81,7 +81,7 @@ def train_and_score(
     task = task_of(settings)
     data_class = task.class_of("data", BatchData)
     data = data_class(settings, data_class.read(settings))
-    settings, corpus = data.resolved_settings(), data.corpus
+    settings, corpus = data.settings_to_record(), data.corpus
     state = read_state(folder) if resume else None
     module = new_module(task, settings, corpus, state)
 
@@ -98,7 +98,7 @@ def train_and_score(
         # Lightning would convert after loading a checkpoint, which rounds the weights.
         trainer.precision_plugin.convert_module(module)
         trainer.fit(module, data, ckpt_path=folder / LAST if state else None)
-        if not trainer.loggers:  # all steps had been made, so training did not begin
+        if not run_state.has_begun:  # all steps had been made, so training did not begin
             run_state.begin(trainer)
         signals.phase = "after training"
         signals.stop_at_once()

@@ -118,10 +118,12 @@ class RunState(L.Callback):
         self.file, self.curve_file = folder / LAST, folder / "metrics.csv"
         self.saved_at = time.monotonic()
         self.steps_since_sync = 0  # steps since the processes exchanged requests
+        self.has_begun = False
         self.loaded: dict[str, Any] = {}  # our part of the checkpoint from which the run continues
 
     def begin(self, trainer: L.Trainer) -> None:
         """Writes the first files of the run, and starts its loggers."""
+        self.has_begun = True
         if trainer.is_global_zero:
             machine = environment() | {"source_key": self.corpus.source_key}
             begin_folder(self.folder, self.settings, machine, keep_training=bool(self.loaded))

@@ -18,11 +18,11 @@ from imdbattn.settings.schema import (
     Count,
     Flag,
     FunctionName,
-    Group,
     InnerShare,
     Lengths,
     Natural,
     Seed,
+    SettingsGroup,
     Text,
     TrainerSettings,
     Trust,
@@ -33,18 +33,18 @@ from imdbattn.settings.schema import (
 # --- one run --------------------------------------------------------------------------------------
 
 
-class LocalVectorSettings(Group):
+class LocalVectorSettings(SettingsGroup):
     source: VectorSource | None = None
     dim: Count | None = None
     path: Text | None = None
 
 
-class LocalDataSettings(Group):
+class LocalDataSettings(SettingsGroup):
     cache_dir: Text | None = None
     vectors: LocalVectorSettings
 
 
-class RunCommandSettings(Group):
+class RunCommandSettings(SettingsGroup):
     run: Text
     trust: Trust
     data: LocalDataSettings
@@ -116,7 +116,7 @@ def folders_in(runs: Any) -> list[str]:
 Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]
 
 
-class RunsSettings(Group):
+class RunsSettings(SettingsGroup):
     runs: Folders
     out: Text | None
 
@@ -130,7 +130,7 @@ class CompareSettings(RunsSettings):
     words: dict[str, Annotated[list[Text], Field(min_length=1)]]
 
 
-class ExploreSettings(Group):
+class ExploreSettings(SettingsGroup):
     runs: Folders
     port: Annotated[Natural, Field(le=65535)]
     open: Flag
@@ -142,7 +142,7 @@ class ExploreSettings(Group):
     data: LocalDataSettings
 
 
-class AopcSettings(Group):
+class AopcSettings(SettingsGroup):
     reviews: Natural
     beam: Count
 
@@ -165,7 +165,7 @@ class FaithfulnessSettings(RunsSettings):
 # --- searches and dashboards ----------------------------------------------------------------------
 
 
-class SearchSettings(Group):
+class SearchSettings(SettingsGroup):
     n_trials: Count
     n_jobs: Annotated[Count, Field(le=1024)]
     seed: Seed
@@ -179,7 +179,7 @@ class SearchSettings(Group):
     space: Annotated[dict[str, object], Field(min_length=1)]
 
 
-class DashboardSettings(Group):
+class DashboardSettings(SettingsGroup):
     entity: Text | None
     project: Text
     group: Text | None
@@ -188,7 +188,7 @@ class DashboardSettings(Group):
     out: Text
 
 
-COMMANDS: dict[str, type[Group]] = {  # command -> the class of its settings
+COMMANDS: dict[str, type[SettingsGroup]] = {  # command -> the class of its settings
     "compare": CompareSettings,
     "dashboard": DashboardSettings,
     "evaluate": EvaluateSettings,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.settings.schema import ClassSettings, Group
+from imdbattn.settings.schema import ClassSettings, SettingsGroup
 
 TARGET = "_target_"
 Class = TypeVar("Class")
@@ -83,7 +83,7 @@ def check_arguments(
     key: the dotted name of the settings. base: the base class of the outermost `_target_`.
     inner_base: the base class of nested ones; None allows any class.
     """
-    given = node.given() if isinstance(node, Group) else node
+    given = node.given() if isinstance(node, SettingsGroup) else node
     if not isinstance(given, Mapping):
         return
     if path := given.get(TARGET):
@@ -108,7 +108,7 @@ def instantiate(node: object, key: str, base: type) -> Any:
     node: settings of the user, or of a run folder that `refuse_untrusted` has accepted. key: their
     dotted name, with which the message of a UserError begins.
     """
-    if isinstance(node, Group):
+    if isinstance(node, SettingsGroup):
         node = node.given()
     if isinstance(node, list):
         return [instantiate(value, f"{key}.{index}", base) for index, value in enumerate(node)]

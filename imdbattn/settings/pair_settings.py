@@ -11,10 +11,10 @@ from imdbattn.settings.schema import (
     ClassSettings,
     Count,
     Flag,
-    Group,
     Lengths,
     Natural,
     ReadDataSettings,
+    SettingsGroup,
     Several,
     Text,
     check_source,
@@ -25,7 +25,7 @@ Zero = Annotated[Amount, Field(le=0)]
 StringCount = Annotated[Count, Field(le=10_000_000)]
 
 
-class ReverseSettings(Group):
+class ReverseSettings(SettingsGroup):
     source: Literal["reverse"]
     seed: Natural
     letters: Annotated[Several, Field(le=26)]

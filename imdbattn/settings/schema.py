@@ -15,7 +15,7 @@ from imdbattn.errors import UserError
 from imdbattn.settings.keys import NAME, NestedDict, absolute, as_text, variant_digest
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """A group of settings. Keys without a field are errors; keys with a default may be missing."""
 
     model_config = ConfigDict(
@@ -50,7 +50,7 @@ class Group(BaseModel):
         return self.model_dump(exclude_unset=True, warnings=False)
 
 
-GroupType = TypeVar("GroupType", bound=Group)
+GroupType = TypeVar("GroupType", bound=SettingsGroup)
 
 
 def read_text(value: object, check: Callable[[object], Any]) -> object:
@@ -82,33 +82,33 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]
 Trust = str | list[str] | None
 
 
-class ClassSettings(Group):
+class ClassSettings(SettingsGroup):
     """A class, possibly a custom one, that `_target_` names, and its arguments, which it checks."""
 
     model_config = ConfigDict(extra="allow")
     target: Text = Field(alias="_target_")
 
 
-class TaskChoice(Group):
+class TaskChoice(SettingsGroup):
     target: Text = Field(alias="_target_")
 
 
 # --- models ---------------------------------------------------------------------------------------
 
 
-class ModelSettings(Group):
+class ModelSettings(SettingsGroup):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
     extends: Text | None = None
     net: ClassSettings
 
 
-class EmbeddingSettings(Group):
+class EmbeddingSettings(SettingsGroup):
     trainable: Flag
     standardize: Flag
     mixout: DropShare
 
 
-class PhraseSettings(Group):
+class PhraseSettings(SettingsGroup):
     longest: Annotated[Count, Field(le=3)]
     min_reviews: Count
     folds: Several
@@ -144,7 +144,7 @@ Lengths = Annotated[list[Annotated[Count, Field(le=1000)]], Field(min_length=2, 
 TokenizerName = Literal["ptb", "basic_english", "whitespace", "torchtext", "characters"]
 
 
-class VectorSettings(Group):
+class VectorSettings(SettingsGroup):
     source: VectorSource
     dim: Count | None
     path: Text | None
@@ -161,7 +161,7 @@ class VectorSettings(Group):
             )
 
 
-class ProbeSettings(Group):
+class ProbeSettings(SettingsGroup):
     """A generated corpus whose labels depend on word order alone."""
 
     seed: Natural
@@ -170,7 +170,7 @@ class ProbeSettings(Group):
     test: Even
 
 
-class ReadDataSettings(Group):
+class ReadDataSettings(SettingsGroup):
     """Data that are cut into splits."""
 
     path: Text | None
@@ -285,12 +285,12 @@ class LoggerSettings(ClassSettings):
     needs: Text | None = None
 
 
-class TrainingSettings(Group):
+class TrainingSettings(SettingsGroup):
     """The settings in conf/train.yaml that all tasks share."""
 
     task: TaskChoice
     choose_by: str
-    data: Group
+    data: SettingsGroup
     model: ModelSettings
     seed: Seed
     threads: Annotated[Count, Field(le=1024)] | None

@@ -90,7 +90,7 @@ class BatchData(L.LightningDataModule):
         """The number of padded tokens in one training batch, over all processes together."""
         return self.settings.data.batch_tokens
 
-    def resolved_settings(self) -> Any:
+    def settings_to_record(self) -> Any:
         """Returns the settings as a run records them: with absolute paths, with the values that
         `auto` and null stand for, and with their digest.
         """

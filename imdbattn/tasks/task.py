@@ -31,7 +31,7 @@ class Task:
 
     Attributes:
         name: the task's name in messages.
-        settings: the class of the settings, a subclass of settings.schema.TrainingSettings.
+        settings_class: the class of the settings, a subclass of settings.schema.TrainingSettings.
         data: the LightningDataModule, a subclass of tasks.data_module.BatchData.
         module: the LightningModule, a subclass of tasks.learner.Learner.
         predictor: a subclass of tasks.predictor.Predictor that applies the trained network to new
@@ -43,7 +43,7 @@ class Task:
     """
 
     name: ClassVar[str]
-    settings: ClassVar[type[TrainingSettings]]
+    settings_class: ClassVar[type[TrainingSettings]]
     data: ClassVar[type[BatchData] | str]
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
@@ -78,13 +78,13 @@ def training_settings(settings: Mapping[str, Any]) -> TrainingSettings:
     if target is None:
         raise UserError("task must be given, such as task=reviews")
     task = import_class(target, "task._target_", Task)
-    return validate_as(task.settings, settings)
+    return validate_as(task.settings_class, settings)
 
 
 def settings_of(run: Run) -> TrainingSettings:
     """Returns a run's checked settings. Raises UserError for a wrong or missing value, and for a
     class that is not trusted.
     """
-    recorded = run.settings
+    recorded = run.trusted_settings
     with wrapping_errors(run.settings_file):
         return training_settings(recorded)

@@ -18,7 +18,7 @@ from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
 from imdbattn.settings.keys import NestedDict, flat, run_label
 from imdbattn.settings.objects import import_class
-from imdbattn.settings.schema import Group, LoggerSettings, validate_as
+from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
 
 if TYPE_CHECKING:
     from imdbattn.report.content import ComparedSet
@@ -45,7 +45,7 @@ class RunLogger:
     """A mixin for a Logger that receives tables and pictures, not only curves and settings."""
 
     # the class of its settings, which are checked before data are read
-    settings: ClassVar[type[Group] | None] = None
+    settings_class: ClassVar[type[SettingsGroup] | None] = None
 
     def start(self, run: StartedRun) -> bool:
         """Called before the first step. Returns False, after a warning, to be left out."""
@@ -111,8 +111,8 @@ class Tracker:
             setting, values = f"logger.{name}", settings.given()
             logger_class = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
-                if issubclass(logger_class, RunLogger) and logger_class.settings is not None:
-                    values = validate_as(logger_class.settings, values).given()
+                if issubclass(logger_class, RunLogger) and logger_class.settings_class is not None:
+                    values = validate_as(logger_class.settings_class, values).given()
                 values = {key: values[key] for key in values if key not in ("needs", "_target_")}
                 inspect.signature(logger_class).bind(**values)
             self.to_start[name] = logger_class, values

@@ -65,7 +65,7 @@ class WandbSettings(LoggerSettings):
 class WandbLogger(RunLogger, loggers.WandbLogger):
     """Logs a run to W&B."""
 
-    settings = WandbSettings
+    settings_class = WandbSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(project=settings.get("project") or "imdbattn")

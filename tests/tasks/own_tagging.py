@@ -19,7 +19,7 @@ from imdbattn.data.ragged import Batch, BatchMaker, Ragged
 from imdbattn.io.files import write_table
 from imdbattn.nn import ResidualLayer, SinusoidalPositions, WordPositions, sequence_mask
 from imdbattn.settings.objects import instantiate
-from imdbattn.settings.schema import Count, Group, ModelSettings, TrainingSettings
+from imdbattn.settings.schema import Count, ModelSettings, SettingsGroup, TrainingSettings
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.outputs import Prediction
@@ -31,7 +31,7 @@ LETTERS = "abcdefgh"
 SIZES = {"train": 0, "validation": 1, "test": 2}  # split -> seed of its strings
 
 
-class Strings(Group):
+class Strings(SettingsGroup):
     """The settings of conf/data/strings.yaml."""
 
     source: Literal["strings"]
@@ -197,7 +197,7 @@ class Tagging(Task):
     """The record that `task=tagging` names."""
 
     name = "tagging"
-    settings = TaggingSettings
+    settings_class = TaggingSettings
     data = StringData
     module = TaggingModule
     predictor = TaggingPredictor

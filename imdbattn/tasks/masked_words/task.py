@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from imdbattn.settings.schema import Group, InnerShare, Several
+from imdbattn.settings.schema import InnerShare, SettingsGroup, Several
 from imdbattn.tasks.reviews.task import ReviewTask, TextSettings
 
 
-class MaskedSettings(Group):
+class MaskedSettings(SettingsGroup):
     """Which words are masked."""
 
     share: InnerShare
@@ -24,7 +24,7 @@ class MaskedWordTask(ReviewTask):
     """Predicts masked words of reviews; model=pretrained starts from the result."""
 
     name = "masked_words"
-    settings = MaskedWordSettings
+    settings_class = MaskedWordSettings
     data = "imdbattn.tasks.masked_words.module.MaskedWordData"
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None

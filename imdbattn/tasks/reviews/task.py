@@ -37,7 +37,7 @@ class ReviewTask(Task):
     """Classifies texts: sentiment of reviews by default."""
 
     name = "reviews"
-    settings: ClassVar[type[TrainingSettings]] = ReviewSettings
+    settings_class: ClassVar[type[TrainingSettings]] = ReviewSettings
     data = "imdbattn.tasks.reviews.module.ReviewData"
     module = "imdbattn.tasks.reviews.module.ReviewClassifier"
     predictor: ClassVar["type[Predictor] | str | None"] = (

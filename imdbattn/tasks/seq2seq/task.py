@@ -63,7 +63,7 @@ class Seq2SeqTask(Task):
     """Reverses strings, or translates sentences."""
 
     name = "seq2seq"
-    settings = Seq2SeqSettings
+    settings_class = Seq2SeqSettings
     data = "imdbattn.tasks.seq2seq.module.PairData"
     module = "imdbattn.tasks.seq2seq.module.Seq2SeqModule"
     predictor = "imdbattn.tasks.seq2seq.predictor.Seq2SeqPredictor"
