@@ -49,8 +49,8 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
     if options.text is not None:
         return TextStream(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
-    read = file or sys.stdin.fileno()
-    if out and out.exists() and os.path.exists(read) and os.path.samefile(out, read):
+    may_be_same = out and out.exists() and (file is None or file.exists())
+    if may_be_same and os.path.samefile(str(out), file or sys.stdin.fileno()):
         raise UserError(f"out={options.out} is the file that is read: choose another name")
     if options.column is not None and (file is None or not is_table(file)):
         tables = ", ".join(SUFFIXES)

@@ -172,7 +172,7 @@ def test_the_seed_of_a_search_decides_its_trials(tmp_path):
     def first(seed: int) -> dict:
         own = {"space": {"optim.lr": {"low": 1e-4, "high": 0.1, "log": True}}, "seed": seed}
         options = validate_as(SearchSettings, defaults("search") | own)
-        space, shared = check_space(options, tmp_path)
+        space, shared, _ = check_space(options, tmp_path)
         return Trials(optuna.create_study(), options, space, shared, tmp_path).ask().params
 
     assert first(1) == first(1) != first(2)
