@@ -10,7 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from imdbattn.data.splits import Split, Texts, cut_reviews
-from imdbattn.data.user_files.tables import WRITTEN, open_lines, read_columns, write_chunks
+from imdbattn.data.user_files.tables import (
+    WRITTEN,
+    kept_columns,
+    open_lines,
+    read_columns,
+    write_chunks,
+)
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.tasks.metrics import confusion, details
 from tests.commands import label_texts
@@ -42,6 +48,13 @@ def test_a_written_table_has_its_values_for_training_and_as_a_stream(
     found = open_lines(file, "a")
     assert (list(found.texts), found.total) == (texts, len(texts))
     assert read_columns(file, {"": "a", "b": column}) == [texts, ["0.5"] * len(texts)]
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_a_written_column_may_have_no_values_in_some_chunks(tmp_path, suffix):
+    file, values = tmp_path / f"r{suffix}", [None, "y", None]
+    write_chunks(file, [{"a": ["x"], "b": [value]} for value in values])
+    assert [row["b"] or None for row in kept_columns(file, "b")] == values
 
 
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):

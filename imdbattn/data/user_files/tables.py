@@ -311,7 +311,12 @@ def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -
                     line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
                     file.write(f"{line}\n".encode())
         else:
-            made = (pa.table(dict(columns)) for columns in chunks)
+
+            def array(values: Sequence[object]) -> pa.Array:
+                # Only text may be missing, perhaps in all rows of a chunk.
+                return pa.array(values, "string" if None in values else None)
+
+            made = (pa.table([*map(array, columns.values())], [*columns]) for columns in chunks)
             first = next(made, pa.table({}))  # a stream may have no lines
             if suffix == ".parquet":
                 writer = pq.ParquetWriter(file, first.schema)
