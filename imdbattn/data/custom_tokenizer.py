@@ -66,20 +66,16 @@ class CustomTokenizer:
     def words(self, text: str) -> list[Word]:
         """Returns the words of one text with their positions.
 
-        Words are searched for in order. A word that is not in the text, because the callable has
-        changed it, gets an empty span after the previous word.
+        Words are searched for in order, in any case. A word that is not in the text, because the
+        callable has changed it, gets an empty span after the previous word.
         """
         words, end = [], 0
-        lowered = text.lower() if len(text.lower()) == len(text) else text
+        lowered = text.replace("İ", "I").lower()  # the one letter that lower() makes longer
         for word in self._split(text):
-            start = text.find(word, end)
-            if start < 0:
-                start = lowered.find(word, end)
-            stop = start + len(word)
-            if start < 0:
-                start = stop = end
-            words.append(Word(word, start, stop, self._id(word)))
-            end = stop
+            starts = {text.find(word, end), lowered.find(word, end)} - {-1}
+            start = min(starts, default=end)
+            end = start + len(word) if starts else end
+            words.append(Word(word, start, end, self._id(word)))
         return words
 
     def _id(self, word: str) -> int:

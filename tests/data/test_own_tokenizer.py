@@ -29,6 +29,9 @@ def cut(text, longest=2):
     words = "好看 喜欢 精彩 无聊 失望 糟糕 电影 演员 我 很 的".split()
     return re.findall("|".join(words) + r"|\\\\w+|\\\\S", text)
 
+def lowered(text):
+    return text.lower().split()
+
 def wrong(text):
     return [1]
 """
@@ -128,6 +131,10 @@ def test_words_have_the_places_where_they_occur(package):
     words = tokenizer.words(text)
     assert [text[word.start : word.end] for word in words] == ["Good", "电影", "电影", "ab"]
     assert [word.id for word in words] == [2, 3, 3, UNK] == tokenizer.encode([text]).ids.tolist()
+    expected = ["Not", "bad", "in", "", "but", "not", "GOOD"]
+    text = "Not bad in İ but not GOOD"
+    words = CustomTokenizer({"_target_": "zhcut.lowered"}, ["good"]).words(text)
+    assert [text[word.start : word.end] for word in words] == expected
 
 
 def test_jieba_is_such_a_callable():
