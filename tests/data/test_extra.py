@@ -153,6 +153,13 @@ def test_training_uses_the_targets_of_its_own_reviews(student, tmp_path, monkeyp
     assert (metrics["train_count"], metrics["extra_texts"]) == (len(seen), 60)
 
 
+def test_the_label_of_a_repeated_review_does_not_reach_its_ratios(student, world):
+    """A text of data.extra that is also a review is counted in the fold of the review."""
+    corpus = ReviewData.read(student(extra=world / "reviews.csv"))
+    own_N, added_N = training_folds(corpus, 10).split(corpus.added)
+    assert added_N.equal(own_N)
+
+
 def test_a_finished_run_does_not_need_its_table_and_an_export_does_not_name_its_folder(
     trained, settings, tmp_path
 ):

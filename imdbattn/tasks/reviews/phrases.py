@@ -31,11 +31,21 @@ def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple
 
 
 def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
-    """Returns the fold (N,) of each training review."""
-    labels_N = corpus.splits["train"].labels.clone()
-    # This also divides the texts of data.extra among all folds.
-    labels_N[len(labels_N) - corpus.added :] = -1
-    return counting_folds(labels_N, folds)
+    """Returns the fold (N,) of each training review.
+
+    The texts of data.extra are divided among all folds, but a text that equals an earlier one is in
+    its fold: otherwise its label would reach the ratios of the other.
+    """
+    train = corpus.splits["train"]
+    labels_N, own = train.labels.clone(), len(train) - corpus.added
+    labels_N[own:] = -1
+    fold_N = counting_folds(labels_N, folds)
+    first: dict[bytes, int] = {}
+    for number, ids in enumerate(train.ids.cpu().split(train.lengths.tolist())):
+        earlier = first.setdefault(ids.numpy().tobytes(), number)
+        if number >= own:
+            fold_N[number] = fold_N[earlier]
+    return fold_N
 
 
 def phrases_of(
