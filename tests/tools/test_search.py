@@ -172,10 +172,18 @@ def test_the_seed_of_a_search_decides_its_trials(tmp_path):
     def first(seed: int) -> dict:
         own = {"space": {"optim.lr": {"low": 1e-4, "high": 0.1, "log": True}}, "seed": seed}
         options = validate_as(SearchSettings, defaults("search") | own)
-        space, shared, _ = check_space(options, tmp_path)
-        return Trials(optuna.create_study(), options, space, shared, tmp_path).ask().params
+        space, settings, _ = check_space(options, tmp_path)
+        return Trials(optuna.create_study(), options, space, settings, tmp_path).ask().params
 
     assert first(1) == first(1) != first(2)
+
+
+def test_settings_of_all_trials_may_need_those_of_a_trial(tmp_path):
+    """The width of vectors may need the file that each trial chooses."""
+    from imdbattn.tools.search.trials import SearchSettings, check_space
+
+    own = {"space": {"data.vectors.path": ["a.txt", "b.txt"]}, "train": ["data.vectors.dim=20"]}
+    check_space(validate_as(SearchSettings, defaults("search") | own), tmp_path)
 
 
 def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, shell, tmp_path):

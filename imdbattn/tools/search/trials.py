@@ -82,7 +82,7 @@ def run_search(options: SearchSettings, folder: Path) -> None:
 
 
 def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSettings, int | None]:
-    """Returns the space, the settings that all trials share, see `trial_settings`, and the largest
+    """Returns the space, the settings of one of its points, see `trial_settings`, and the largest
     number of epochs of a trial, if all have one.
     """
     space = {name: distribution(values) for name, values in options.space.items()}
@@ -96,7 +96,7 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
     known = [count for count in epochs if count is not None]
     max_epochs = max(known) if len(known) == len(epochs) else None
-    return space, trial_settings(options.train, options, file), max_epochs
+    return space, settings, max_epochs
 
 
 def distribution(values: object) -> BaseDistribution:
@@ -185,7 +185,7 @@ class Trials:
     study: optuna.Study
     options: SearchSettings
     space: Space
-    settings: TrainingSettings  # those that all trials share
+    settings: TrainingSettings  # of one point of the space; all trials have the same trainer
     folder: Path
     started: dict[int, Trial] = field(default_factory=dict)  # by their numbers
     max_epochs: dict[int, int | None] = field(default_factory=dict)  # of each trial
