@@ -198,6 +198,8 @@ def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, s
     accuracies = [run.metrics["val_accuracy"] for run in runs]
     assert best["values"] == [accuracies[best["number"]]] == [max(accuracies)]
     assert f"optim.lr={best['settings']['optim.lr']:.4g}" in done.stdout.splitlines()[-1]
+    rates = [run.trusted_settings["optim"]["lr"] for run in runs]
+    assert [trial["settings"]["optim.lr"] for trial in trials] == rates
 
 
 @pytest.mark.slow

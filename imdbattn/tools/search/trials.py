@@ -116,16 +116,22 @@ def ends_of(values: BaseDistribution) -> Sequence[object]:
 
 
 def as_overrides(params: Mapping[str, object]) -> list[str]:
-    """Returns settings as on a command line; long numbers are rounded to four digits."""
+    """Returns settings as on a command line."""
     overrides = []
-    for name, value in params.items():
+    for name, value in rounded(params).items():
         text = as_text(value)
         if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
             text = in_quotes(value)
-        elif isinstance(value, float) and len(repr(value)) > 10:
-            text = f"{value:.4g}"
         overrides.append(f"{name}={text}")
     return overrides
+
+
+def rounded(params: Mapping[str, object]) -> dict[str, object]:
+    """Returns settings as the trials have them: long numbers are rounded to four digits."""
+    return {
+        name: float(f"{value:.4g}") if isinstance(value, float) and len(repr(value)) > 10 else value
+        for name, value in params.items()
+    }
 
 
 def trial_settings(
@@ -371,7 +377,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
     facts = []
     for trial, state in zip(trials, states, strict=True):
         about = {"number": trial.number, "state": state, "values": trial.values}
-        facts.append({**about, "epochs": trial.last_step, "settings": trial.params})
+        facts.append({**about, "epochs": trial.last_step, "settings": rounded(trial.params)})
     return Report(
         name="search",
         title=", ".join(f"{counts[state]} {state}" for state in STATES.values() if counts[state]),
