@@ -210,7 +210,7 @@ class Model:
 
         Args:
             out: a new folder, or an exported model, which is replaced.
-            vectors: "training" keeps the words of the training reviews, and reads others as
+            vectors: "training" keeps the words that occurred in training, and reads others as
                 unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 

@@ -39,9 +39,7 @@ def choose_vectors(
     """Returns the predictor with the vectors to export, and facts about them."""
     words_K = None
     if options.vectors == "training":
-        words_K = tuned_ids(predictor.net.state_dict(), "embedding")
-        if words_K is None and (counts_V := training_counts(predictor, metrics)) is not None:
-            words_K = counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
+        words_K = training_words(predictor, metrics)
     chosen = predictor if words_K is None else with_vectors(predictor, words_K)
     split = "test" if (run_folder / SPLIT_FILES["test"][1]).exists() else "validation"
     texts = read_texts(run_folder / SPLIT_FILES[split][1])
@@ -62,6 +60,21 @@ def choose_vectors(
             facts["precision"] = "float16"
             return half, facts
     return chosen, facts
+
+
+def training_words(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor | None:
+    """Returns the ids, ascending, of the words of the training reviews and of all words whose
+    vectors were trained, (K,); None, with a warning, if they are not known.
+    """
+    tuned_K = tuned_ids(predictor.net.state_dict(), "embedding")
+    if tuned_K is not None and not predictor.settings.init:
+        return tuned_K  # with `init`, they are the words of that run's training reviews
+    counts_V = training_counts(predictor, metrics)
+    if counts_V is None:
+        return None
+    if tuned_K is not None:
+        counts_V[tuned_K] += 1
+    return counts_V[FIRST_WORD:].nonzero()[:, 0] + FIRST_WORD
 
 
 def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor | None:

@@ -30,7 +30,9 @@ from imdbattn.io.files import sha256_of
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.settings.command_settings import with_defaults
+from imdbattn.tasks.reviews.module import ReviewData
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tasks.task import settings_of
 from tests import nets
 from tests.commands import changed
 from tests.models import BEYOND, RUNGS
@@ -58,6 +60,13 @@ def results(predictor) -> list[tuple[str, float]]:
     return [(found.output, found.probability) for found in predictor.label(TEXTS)]
 
 
+def extra_words(file: Path, numbers: range) -> str:
+    """Writes two texts with words of this range, and returns the setting that adds them."""
+    words = " ".join(f"word{number}" for number in numbers)
+    file.write_text(f"text,label\n{words} good,pos\n{words} bad,neg\n")
+    return f"data.extra={file}"
+
+
 def edited(folder: Path, change) -> None:
     """Changes config.json, which then has the right checksum."""
     config = json.loads((folder / "config.json").read_text())
@@ -82,15 +91,23 @@ def test_with_all_words_in_float32_predictions_equal_those_of_the_run_bit_for_bi
     assert one.words == other.words
 
 
-@pytest.mark.parametrize("rung", ["tuned", "wide"])
+@pytest.mark.parametrize("rung", ["tuned", "wide", "log_counts"])
 def test_training_words_are_kept_and_a_review_of_training_words_scores_the_same(
-    model, tmp_path, rung
+    model, trained, tmp_path, rung
 ):
-    """Frozen and trained vectors, and phrases, whose keys are made of ids."""
-    predictor, run = model(rung)
-    train = corpus.prepare_reviews(predictor.settings.data).splits["train"]
-    ids = {number for number in train.ids.tolist() if number >= FIRST_WORD}
-    known = {predictor.vectors.words[number - FIRST_WORD] for number in ids}
+    """Frozen and trained vectors, and phrases, whose keys are made of ids; log_counts starts from a
+    run that has trained the vectors of other words.
+    """
+    overrides, sources = [], []
+    if rung == "log_counts":
+        first = extra_words(tmp_path / "first.csv", range(60, 75))
+        start, _ = trained(rung, "task=masked_words", first)
+        sources.append(ReviewData.read(settings_of(Run(start))))
+        overrides = [f"init={start}", extra_words(tmp_path / "second.csv", range(60))]
+    predictor, run = model(rung, *overrides)
+    sources.append(ReviewData.read(predictor.settings))
+    ids = {number for data in sources for number in data.splits["train"].ids.tolist()}
+    known = {predictor.vectors.words[number - FIRST_WORD] for number in ids if number >= FIRST_WORD}
     facts = write(predictor, tmp_path / "m", run, precision="float32")
     again = read_export(tmp_path / "m")
     assert set(again.vectors.words) == known
