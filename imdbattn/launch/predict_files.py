@@ -3,7 +3,6 @@
 Reading does not import torch, so that wrong input is refused at once.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -37,7 +36,7 @@ Kept = Iterator[dict[str, str | None]]  # the columns to keep of each row of the
 def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
     """Returns the texts from text=, file= or standard input, and the columns that keep= names.
 
-    Raises UserError for input that cannot be read, and for an output that would replace it.
+    Raises UserError for input that cannot be read, and for an output file that exists.
     """
     out = options.out and expanded(options.out)
     if out and out.suffix.lower() not in WRITTEN:
@@ -46,12 +45,11 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
         )
     if out and out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
         raise UserError(f"out={options.out} is a file of a run: choose another name")
+    if out and out.exists():
+        raise UserError(f"out={options.out} exists: choose another name")
     if options.text is not None:
         return TextStream(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
-    may_be_same = out and out.exists() and (file is None or file.exists())
-    if may_be_same and os.path.samefile(str(out), file or sys.stdin.fileno()):
-        raise UserError(f"out={options.out} is the file that is read: choose another name")
     if options.column is not None and (file is None or not is_table(file)):
         tables = ", ".join(SUFFIXES)
         raise UserError(f"column={options.column} is for tables, {tables}: omit it")

@@ -3,8 +3,6 @@
 import random
 import re
 import shutil
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -113,16 +111,6 @@ def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_p
         r"error: .*r\.txt, line 5001: .*byte 0x.. in position 3.*; save it as UTF-8\n",
         done.stderr,
     )
-
-
-def test_a_file_that_is_standard_input_is_not_replaced(trained, tmp_path):
-    file = tmp_path / "r.csv"
-    file.write_text("a good film\n")
-    words = ["-m", "imdbattn.predict", f"run={trained('mean')[0]}", f"out={file}"]
-    with file.open() as stream:
-        done = subprocess.run([sys.executable, *words], stdin=stream, stderr=subprocess.PIPE)
-    assert (done.returncode, file.read_text()) == (2, "a good film\n")
-    assert b"is the file that is read" in done.stderr
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("id", ["id"]), ("all", ["id", "review"])])

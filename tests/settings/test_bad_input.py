@@ -83,7 +83,7 @@ def splits(**tables: str) -> Arguments:
 
 
 def table(content: str | bytes, *more: str, name: str = "r.csv") -> Arguments:
-    """A table to be labeled, and an earlier table of results, o.csv."""
+    """A table to be labeled, and another one, o.csv."""
 
     def make(place: Place) -> list[str]:
         place.write("o.csv", "row,label\n")
@@ -230,10 +230,10 @@ OTHERS: dict[str, tuple[str, Arguments, str]] = {
         lambda place: [f"run={place.run()}", "text=good", "out=run/predictions.parquet"],
         r"out=run/predictions\.parquet is a file of a run",
     ),
-    "a table for its own results": (
+    "a table that exists for the results": (
         "predict",
-        table(csv_text(), "out=r.csv"),
-        r"out=r\.csv is the file that is read",
+        table(csv_text(), "out=o.csv"),
+        r"out=o\.csv exists: choose another name",
     ),
 }
 COMMANDS = {f"train: {name}": ("train", *case) for name, case in HYDRA.items()}
