@@ -87,16 +87,15 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     """
     space = {name: distribution(values) for name, values in options.space.items()}
     # These points contain both ends of each range and all values of each list.
-    ends = {name: ends_of(values) for name, values in space.items()}
+    fields = {name: vars(values) for name, values in space.items()}
+    ends = {name: of.get("choices") or (of["low"], of["high"]) for name, of in fields.items()}
     epochs = []
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
         settings = trial_settings([*options.train, *as_overrides(point)], options, file)
         epochs.append(settings.trainer.max_epochs)
     task_of(settings).find_source(settings.data)  # raises for data that cannot be found
-    known = [count for count in epochs if count is not None]
-    max_epochs = max(known) if len(known) == len(epochs) else None
-    return space, settings, max_epochs
+    return space, settings, max(filter(None, epochs)) if all(epochs) else None
 
 
 def distribution(values: object) -> BaseDistribution:
@@ -106,13 +105,6 @@ def distribution(values: object) -> BaseDistribution:
         return CategoricalDistribution(choices)  # type: ignore[arg-type]
     has_float = any(type(value) is float for value in values.values())
     return FloatDistribution(**values) if has_float else IntDistribution(**values)
-
-
-def ends_of(values: BaseDistribution) -> Sequence[object]:
-    """Returns both ends of a range, or all values of a list."""
-    if isinstance(values, CategoricalDistribution):
-        return values.choices
-    return [vars(values)["low"], vars(values)["high"]]
 
 
 def as_overrides(params: Mapping[str, object]) -> list[str]:
