@@ -31,10 +31,8 @@ def phrases_of_training(settings: PhraseSettings, corpus: ReviewCorpus) -> tuple
 
 
 def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
-    """Returns the fold (N,) of each training review.
-
-    The texts of data.extra are divided among all folds, but a text that equals an earlier one is in
-    its fold: otherwise its label would reach the ratios of the other.
+    """Returns the fold (N,) of each training review. The texts of data.extra are divided among all
+    folds, but one that equals an earlier text is in its fold, so that no label reaches its ratios.
     """
     train = corpus.splits["train"]
     labels_N, own = train.labels.clone(), len(train) - corpus.added
