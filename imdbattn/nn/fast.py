@@ -61,12 +61,20 @@ def use_blocks(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.dtype == torch.float32
         and not torch.is_autocast_cpu_enabled()
     )
-    if not plain or query.ndim < 3 or torch.compiler.is_compiling():
+    if not plain or query.ndim < 3 or torch.compiler.is_compiling() or not uses_onednn():
         return False
     scores = query.shape[-2] * key.shape[-2]
     saved = query.shape[:-1].numel() * key.shape[-2] if torch.is_grad_enabled() else 0
     alike = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
     return alike and len(query) > 0 and 0 < scores <= CACHE_SCORES and saved <= SAVED_SCORES
+
+
+def uses_onednn() -> bool:
+    """Returns whether oneDNN multiplies float32 matrices, see runs/environment.use_onednn. With
+    other products, blocks are slower than torch's kernel.
+    """
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # older versions have none
+    return getattr(matmul, "fp32_precision", "") == "bf16"
 
 
 def blocked_attention(

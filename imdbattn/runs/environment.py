@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from imdbattn.nn.fast import uses_onednn
 from imdbattn.settings.keys import PACKAGE, NestedDict
 
 PACKAGES = (  # environment.json contains their versions
@@ -47,7 +48,7 @@ def use_onednn() -> bool:
     matmul.fp32_precision = "bf16"
     if product_error() > MAX_ERROR:
         matmul.fp32_precision = before
-    return matmul.fp32_precision == "bf16"
+    return uses_onednn()
 
 
 def may_have_amx() -> bool:
@@ -62,9 +63,7 @@ def may_have_amx() -> bool:
 
 def float32_products() -> str:
     """Returns which library multiplies float32 matrices, for environment.json."""
-    return (
-        "oneDNN" if getattr(matmul_backend(), "fp32_precision", "") == "bf16" else "torch's default"
-    )
+    return "oneDNN" if uses_onednn() else "torch's default"
 
 
 def matmul_backend() -> Any:
