@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.errors import in_line, visible
+from imdbattn.errors import UserError, in_line, visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.content import Skipped
 
@@ -35,6 +35,7 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
     " 'none'"
 )
+MARK = b'<meta name="generator" content="imdbattn.report">'  # in report.html.jinja
 SIGNS_IN_LATEX = str.maketrans({"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$"})
 
 
@@ -87,42 +88,67 @@ def report_folders(reports: Sequence[Report], out: Path) -> list[Path]:
 def write_reports(reports: Sequence[Report], out: Path) -> Path:
     """Writes each report, and an index if there are several; returns the HTML page to open.
 
-    Raises UserError where `out` cannot be written.
+    Everything is rendered before anything is written, and every file is atomic. An earlier report
+    is replaced. Raises UserError if any other file would be, and where `out` cannot be written.
     """
-    folders = report_folders(reports, out)
-    pages = [write_report(report, folder) for report, folder in zip(reports, folders, strict=True)]
-    if len(pages) == 1:
-        return pages[0]
+    placed = list(zip(report_folders(reports, out), reports, strict=True))
+    if len(reports) > 1:
+        placed.append((out, index_of(reports)))
+    files = {}
+    for folder, report in placed:
+        replaces = is_report(folder / f"{report.name}.html")
+        for name, data in files_of(report).items():
+            path = folder / name
+            if path.exists() and not replaces:
+                raise UserError(
+                    f"{path} is not a file of an earlier report: move it, or choose another folder"
+                )
+            files[path] = data
+    for path, data in files.items():
+        if data is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, data)
+    return out / f"{reports[0].name}.html"
+
+
+def index_of(reports: Sequence[Report]) -> Report:
+    """Returns a report that links to several."""
     sections = []
-    for report, path in zip(reports, pages, strict=True):
-        link = str(path.relative_to(out))
+    for report in reports:
+        link = f"{report.folder}/{report.name}.html"
         sections.append(Section(report.about, f"{report.title}. {report.lead}", link=link))
-    title = f"{len(pages):,} separate sets"
+    title = f"{len(reports):,} separate sets"
     note = "Results on different sets cannot be compared."
-    return write_report(Report(reports[0].name, title, sections, lead=note), out)
+    return Report(reports[0].name, title, sections, lead=note)
 
 
-def write_report(report: Report, out: Path) -> Path:
-    """Writes the report into `out`: HTML, Markdown, JSON, and figures. Returns the HTML page.
+def files_of(report: Report) -> dict[str, bytes | str | None]:
+    """Returns the content of each file of a report: HTML, Markdown, JSON, and figures.
 
-    Everything is rendered before anything is written, and every file is atomic. An index,
-    which has no numbers, removes the JSON and LaTeX files of an earlier report.
+    An index has no numbers: the content of its JSON and LaTeX files is None. The page is first,
+    because it marks the others as files of a report.
     """
     drawn = {}
-    files: dict[str, bytes | str] = {**report.texts}
+    figures = {}
     for picture in (picture for section in report.sections for picture in section.pictures):
         figure = picture.draw()
-        drawn[picture.name] = files[f"figures/{picture.name}.png"] = png(figure)
-        files[f"figures/{picture.name}.pdf"] = pdf(figure)
-    if report.content is not None:
-        files[f"{report.name}.json"] = json.dumps(report.content, indent=1) + "\n"
-    files[f"{report.name}.md"] = render(Path(__file__).with_name("report.md.jinja"), report=report)
-    files[f"{report.name}.html"] = page(report, drawn)
-    for name in {f"{report.name}.json", f"{report.name}.tex"} - files.keys():
-        (out / name).unlink(missing_ok=True)
-    for name, data in files.items():
-        write_atomically(out / name, data)
-    return out / f"{report.name}.html"
+        drawn[picture.name] = figures[f"figures/{picture.name}.png"] = png(figure)
+        figures[f"figures/{picture.name}.pdf"] = pdf(figure)
+    content = None if report.content is None else json.dumps(report.content, indent=1) + "\n"
+    return {
+        f"{report.name}.html": page(report, drawn),
+        f"{report.name}.tex": None,
+        **report.texts,
+        **figures,
+        f"{report.name}.json": content,
+        f"{report.name}.md": render(Path(__file__).with_name("report.md.jinja"), report=report),
+    }
+
+
+def is_report(file: Path) -> bool:
+    """Returns whether a file is the page of a report."""
+    return file.is_file() and MARK in file.read_bytes()[:1000]
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:

@@ -5,10 +5,12 @@ import json
 
 import pytest
 
+import imdbattn
+from imdbattn.api.comparison import Comparison
 from imdbattn.report import pages
 from imdbattn.report.comparison_page import report_of
 from imdbattn.report.numbers import p_value
-from imdbattn.report.pages import print_reports, terminal, write_report, write_reports
+from imdbattn.report.pages import print_reports, terminal, write_reports
 from tests.made_up import PNG, Page, made_up, words
 from tests.resuming import contents
 
@@ -24,8 +26,8 @@ def undrawn(monkeypatch):
 def written(tmp_path_factory):
     """A comparison of three variants, and the folder into which it was written."""
     comparison = made_up()
-    written = write_report(
-        report_of(comparison), tmp_path_factory.mktemp("reports") / "new" / "folder"
+    written = write_reports(
+        [report_of(comparison)], tmp_path_factory.mktemp("reports") / "new" / "folder"
     )
     assert written.name == "comparison.html"
     return comparison, written.parent
@@ -74,11 +76,11 @@ def test_the_tables_for_print_are_those_of_the_page(written):
 
 
 def test_a_report_that_cannot_be_rendered_changes_no_file(undrawn, tmp_path, monkeypatch):
-    write_report(report_of(made_up(("mean", "base"))), tmp_path)
+    write_reports([report_of(made_up(("mean", "base")))], tmp_path)
     before = contents(tmp_path)
     monkeypatch.setattr(pages, "page", None)
     with pytest.raises(TypeError):
-        write_report(report_of(made_up(("mean",))), tmp_path)
+        write_reports([report_of(made_up(("mean",)))], tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -91,6 +93,25 @@ def test_several_sets_have_folders_and_an_index(undrawn, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names, "numbers of one set are gone"
     links = [value for name, value in Page(index.read_text()).attributes if name == "href"]
     assert links == [f"{name}/comparison.html" for name in folders]
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("comparison.html", 1),
+        ("figures/accuracies.png", 1),
+        ("comparison.tex", 2),
+        ("test-up/comparison.md", 2),
+    ],
+)
+def test_a_file_that_is_not_of_an_earlier_report_is_refused(undrawn, tmp_path, name, sets):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = contents(tmp_path)
+    compared = (made_up(), made_up(("mean", "base")) | {"fingerprint": "up"})
+    with pytest.raises(imdbattn.UserError, match=f"{name} is not a file of an earlier report"):
+        Comparison(compared[:sets]).save(tmp_path)
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
-from imdbattn.report.pages import Report, Section, print_reports, write_report
+from imdbattn.report.pages import Report, Section, print_reports, write_reports
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
 from imdbattn.settings.keys import as_text
@@ -319,11 +319,11 @@ def finish_search(study: optuna.Study, options: SearchSettings, folder: Path) ->
     )
     report = search_report(study, line, [])
     print_reports([report])
-    write_report(report, folder)
+    write_reports([report], folder)
     end = "the best settings:   "
     if options.seeds:
         accuracies = retrain(options, overrides, folder)
-        write_report(search_report(study, line, accuracies), folder)
+        write_reports([search_report(study, line, accuracies)], folder)
         end = f"test accuracy        {mean_and_spread(accuracies)} with: "
     log.info("search               %s\n%s%s", os.path.relpath(folder / "search.md"), end, line)
 
