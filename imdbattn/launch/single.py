@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -99,7 +100,7 @@ def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -
             metrics["steps"],
         )
         return
-    for line in (*summary(metrics, folder), "next:", *next_commands(metrics, folder)):
+    for line in (*summary(metrics, folder), "next:", *next_commands(settings, metrics, folder)):
         log.info(line)
 
 
@@ -137,11 +138,18 @@ def scores_beside_accuracy(metrics: NestedDict, split: str) -> str:
     return text
 
 
-def next_commands(metrics: NestedDict, folder: Path) -> list[str]:
+def next_commands(settings: TrainingSettings, metrics: NestedDict, folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
     trust = trust_option(untrusted(read_settings(folder / "config.yaml")))
     run = shlex.quote(os.path.relpath(folder)) + trust
     if model := metrics.get("starts_model"):
+        from imdbattn.launch.composition import composed
+        from imdbattn.tasks.weights import encoder_settings  # imports torch
+
+        with suppress(UserError):  # a model of one's own is in another folder
+            started = training_settings(composed_settings(composed("train", [f"model={model}"])))
+            if encoder_settings(started.model) != encoder_settings(settings.model):
+                model = "..."  # a model with the encoder of this run
         return [f"  python -m imdbattn.train model={model} init={run}"]
     is_in_runs = Path("runs").resolve() in folder.resolve().parents
     runs = "runs" if is_in_runs else shlex.quote(os.path.relpath(folder.parent))

@@ -36,10 +36,10 @@ def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
     run = Run(options.run, options.trust)
     checkpoint, settings = run.existing_checkpoint, settings_of(run)
     task = task_of(settings)
-    if model := task.starts_model:
+    if task.starts_model:
         raise UserError(
-            f"run={options.run} is a run of task={task.name}: train a classifier from it,"
-            f" model={model} init={options.run}"
+            f"run={options.run} is a run of task={task.name}: train a classifier with the same"
+            f" encoder from it, init={options.run}"
         )
     if not (run.folder / results_file(settings)).exists():
         log.warning(

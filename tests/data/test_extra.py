@@ -185,7 +185,7 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
     pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
-        pretrained: "is a run of task=masked_words: train a classifier from it",
+        pretrained: "is a run of task=masked_words: train a classifier with the same encoder",
         runs / "nowhere": "is not a finished run",
     }
     for run, message in cases.items():
