@@ -88,12 +88,17 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:
     """Returns the mean of the classifiers in `options.run`, and of the finished runs in folders of
-    runs among them. Each model counts once, also if its export or a copy is among them.
+    runs among them, without pretrainings. Each model counts once, also if its export or a copy is
+    among them.
     """
     by_weights: dict[object, tuple[str, Predictor]] = {}
     for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
-        for run in [str(run) for run in folders if finished(run)] or [path]:
+        runs = [str(run) for run in folders if finished(run)]
+        pretrainings = [run for run in runs if Run(run).metrics.get("starts_model")]
+        if pretrainings:
+            log.info("omitted pretraining: %s", ", ".join(pretrainings))
+        for run in [run for run in runs if run not in pretrainings] or [path]:
             member, _ = load_predictor(options.model_copy(update={"run": run}))
             weights = tuple(weight.numpy().tobytes() for weight in member.net.state_dict().values())
             by_weights.setdefault(weights, (run, member))

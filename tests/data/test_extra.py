@@ -26,10 +26,14 @@ from tests.nets import batch_of, learner, net, reviews
 
 @pytest.fixture(scope="module")
 def runs(trained, tmp_path_factory):
-    """A folder with two finished runs and a link to one, one that is not finished, and a file."""
+    """A folder with two finished runs and a link to one, a pretraining, a run that is not finished,
+    and a file.
+    """
     folder = tmp_path_factory.mktemp("runs")
     for rung in ("mean", "residual"):
         shutil.copytree(trained(rung)[0], folder / rung)
+    pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
+    shutil.copytree(pretrained, folder / "pretraining")
     (folder / "latest").symlink_to("residual")
     shutil.copytree(
         trained("mean")[0], folder / "unfinished", ignore=shutil.ignore_patterns("metrics.json")
@@ -65,6 +69,7 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     done = shell("predict", run, f"file={world}/unlabeled.txt", f"out={table}")
     assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {runs}/mean, {runs}/residual" in done.stderr
+    assert f"omitted pretraining: {runs}/pretraining\n" in done.stderr
     texts = (world / "unlabeled.txt").read_text().splitlines()
     expected_RUC = []
     for rung in ("mean", "residual"):
@@ -182,10 +187,9 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
 ):
     (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
     other, _ = trained("mean", f"data.path={tmp_path}/r.csv", "trainer.max_epochs=1")
-    pretrained, _ = trained("pretrained", "task=masked_words", "trainer.max_epochs=2")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
-        pretrained: "is a run of task=masked_words: train a classifier with the same encoder",
+        runs / "pretraining": "is a run of task=masked_words: train a classifier with the same",
         runs / "nowhere": "is not a finished run",
     }
     for run, message in cases.items():
