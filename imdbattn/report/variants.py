@@ -85,11 +85,11 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
         variants.append(Variant(group[0].model, overrides, by_seed))
     order = models_in_order(variants)
 
-    def rank(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
+    def order_of_variant(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
         overrides = variant.overrides
         return order.index(variant.model), len(overrides), list(map(sort_key, overrides))
 
-    variants.sort(key=rank)
+    variants.sort(key=order_of_variant)
     common_sources = set.intersection(*(set(sources(run)) for run in runs))
     for endings in zip(*(variant.endings(common_sources) for variant in variants), strict=True):
         times = Counter(variant.label for variant in variants)
@@ -109,7 +109,7 @@ def models_in_order(variants: Sequence[Variant]) -> list[str]:
         count = variant.runs[0].metrics.get("parameters") or math.inf
         parameters[variant.model] = min(count, parameters.get(variant.model, math.inf))
 
-    def rank(model: str) -> tuple[int, float, str]:
+    def order_of_model(model: str) -> tuple[int, float, str]:
         ancestors: list[str] = []
         parent = extended[model]
         while parent is not None and parent not in ancestors:  # models may extend each other
@@ -117,7 +117,7 @@ def models_in_order(variants: Sequence[Variant]) -> list[str]:
             parent = extended.get(parent)
         return len(ancestors), parameters[model], model
 
-    return sorted(extended, key=rank)
+    return sorted(extended, key=order_of_model)
 
 
 # --- labels ---------------------------------------------------------------------------------------

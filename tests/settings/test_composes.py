@@ -149,9 +149,12 @@ PARTS = {  # rung -> its layers, positions and pooling
 }
 
 
+def test_the_parts_of_every_rung_are_listed():
+    assert {*RUNGS} <= {*PARTS}, "add the rung to PARTS"
+
+
 @pytest.mark.parametrize("rung", PARTS)
 def test_every_rung_builds_the_model_it_names(settings, rung):
-    assert {*RUNGS} <= {*PARTS}
     model = net(settings, rung)
     layer, positions, pooling = PARTS[rung]
     assert [type(one).__name__ for one in model.layers] == ([layer] * 3 if layer else [])
