@@ -326,7 +326,7 @@ def measure(
         for run in variant.runs:
             predictor = imdbattn.load(run.folder).predictor
             assert isinstance(predictor, ReviewPredictor)  # of a classifier
-            own = answers_of(distinct, predictor.classify(distinct).numpy())
+            own = answers_of(distinct, predictor.classify(distinct)[0].numpy())
             check_unchanged(run, own, reviews, chosen(predictions[run], chosen_N), split)
             answers.append(own)
         judges.append(Judge(variant.label, answers))

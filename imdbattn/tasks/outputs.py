@@ -114,17 +114,18 @@ class Prediction:
 @dataclass(frozen=True, kw_only=True)
 class Classification(Prediction):
     """words: (start, end, share) of each word that was read: its place in `text`, and its share in
-    the pooled vector.
+    the pooled vector. has_words: whether the model read a word.
 
     The shares sum to 1, or to less if <cls> keeps a part of itself. Empty without an explanation.
     """
 
+    has_words: bool = field(repr=False)
     words: Sequence[tuple[int, int, float]] = field(default=(), repr=False)
     attention: AttentionWeights | None = field(default=None, repr=False)
 
     @property
     def unread(self) -> Sequence[str]:
-        return () if self.text.strip() else (self.text,)
+        return () if self.has_words else (self.text,)
 
     def columns(self) -> dict[str, object]:
         columns: dict[str, object] = {"label": self.label, "probability": self.probability}

@@ -27,7 +27,7 @@ import re
 
 def cut(text, longest=2):
     words = "好看 喜欢 精彩 无聊 失望 糟糕 电影 演员 我 很 的".split()
-    return re.findall("|".join(words) + r"|\\\\w+|\\\\S", text)
+    return re.findall("|".join(words) + r"|\\\\w+|[^\\\\s…]", text)
 
 def lowered(text):
     return text.lower().split()
@@ -60,7 +60,7 @@ def chinese(tmp_path):
 
 
 def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
-    settings, small, package, chinese, tmp_path
+    settings, small, package, chinese, tmp_path, caplog
 ):
     fast = ("trainer.max_epochs=12", "optim.lr=0.2", "patience=null")
     cfg = settings(*small, "model=mean", *fast, *chinese)
@@ -72,6 +72,8 @@ def test_chinese_reviews_train_with_a_callable_and_word2vec_vectors(
         imdbattn.load(tmp_path / "run")
     model = imdbattn.load(tmp_path / "run", trust="zhcut")
     assert model.explain("我很喜欢的电影 x").words == ["我", "很", "喜欢", "的", "电影", "x"]
+    model.predict(["……", "很"])
+    assert "1 of 2 reviews have no words" in caplog.text
     model.export(tmp_path / "export")
     again = imdbattn.load(tmp_path / "export", trust="zhcut")
     assert again.predict(["我很喜欢"])[0].probability == pytest.approx(

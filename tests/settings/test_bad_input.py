@@ -320,11 +320,13 @@ def test_empty_reviews_are_scored_and_counted_each_time(place, settings, small, 
         assert "2 reviews of validation have no words; they are kept and scored" in caplog.text
         assert "of train have no words" not in caplog.text
         assert np.isfinite([metrics["val_loss"], metrics["test_loss"]]).all()
-    run = settings(f"run={place.folder / 'run1'}", config="predict")
-    caplog.clear()
-    found, _ = label_texts(run, ["", "a good film", " \n"])
-    assert all(np.isfinite(one.probability) for one in found)
-    assert "2 of 3 reviews have no words" in caplog.text
+    run = place.folder / "run1"
+    for arguments in ([f"run={run}"], [f"run={run}", "explain=true"], [f"run=[{run}]"]):
+        caplog.clear()
+        cfg = settings(*arguments, config="predict")
+        found, _ = label_texts(cfg, ["", "a good film", "<br />"])
+        assert all(np.isfinite(one.probability) for one in found)
+        assert "2 of 3 reviews have no words" in caplog.text
 
 
 @pytest.mark.parametrize(

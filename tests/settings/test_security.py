@@ -221,7 +221,7 @@ def hostile_review() -> Classification:
     keys = [text[start:end] for start, end, _ in words]
     attention = AttentionWeights(keys, {1: np.full((1,) + (len(keys),) * 2, 0.1)})
     facts = {"text": text, "output": HOSTILE[0], "probability": 0.5, "model": HOSTILE[3]}
-    return Classification(words=words, attention=attention, **facts)
+    return Classification(has_words=True, words=words, attention=attention, **facts)
 
 
 def hostile_sequence() -> Translation:

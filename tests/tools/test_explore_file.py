@@ -249,7 +249,7 @@ def test_probabilities_have_the_order_of_labels_that_are_numbers(
 ):
     """JavaScript moves the keys 0, 1, 2 of an object to its start."""
     model = page.runs.page_model(next(iter(page.runs.by_id)))
-    expected = model.predictor.classify([TEXT])[0].tolist()
+    expected = model.predictor.classify([TEXT])[0][0].tolist()
     monkeypatch.setitem(model.predictor.metadata, "labels", ["-1", "1"])
     onefile.write_page([replace(model, run=None)], tmp_path / "page.html", words=None)
     found = open_file(tmp_path / "page.html").evaluate("(text) => imdbattn.classify(text)", TEXT)

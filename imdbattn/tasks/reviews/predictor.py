@@ -143,8 +143,10 @@ class ReviewPredictor(Predictor):
         return self.net(batch).double().softmax(1)
 
     @torch.inference_mode()
-    def classify(self, texts: Sequence[str]) -> Tensor:
-        """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation."""
+    def classify(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Returns (N, C) probabilities on the CPU, computed in batches as in evaluation, and
+        whether each text has words (N,).
+        """
         maker = self.batch_maker(texts, self.settings.data.pad_to)
         probabilities_NC = torch.empty(
             len(texts), len(self.metadata["labels"]), dtype=torch.float64
@@ -152,12 +154,12 @@ class ReviewPredictor(Predictor):
         for _, items_B in EvalPlans(maker.batch_lengths(), self.settings.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
-        return probabilities_NC
+        return probabilities_NC, maker.split.lengths > 0
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
         """Returns the label and probability of each text."""
-        probabilities = self.classify(texts).tolist()
-        return list(map(self.result, texts, probabilities))
+        probabilities_NC, has_words_N = self.classify(texts)
+        return list(map(self.result, texts, probabilities_NC.tolist(), has_words_N.tolist()))
 
     def explain(self, text: str, detailed: bool = True) -> Classification:
         """Labels one text, with the share of each word; if `detailed`, with all attention weights.
@@ -191,7 +193,7 @@ class ReviewPredictor(Predictor):
         # This is not strict, because an empty review is read as one <pad>, which is not a word.
         words = [(*span, share) for span, share in zip(spans, share_T[cls:].tolist(), strict=False)]
         if not detailed:
-            return self.result(text, probability_C.tolist(), words=words)
+            return self.result(text, probability_C.tolist(), bool(spans), words=words)
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         pooling = getattr(net, "pooling", net)
         shows_attention = getattr(pooling, "shows_attention", True)
@@ -205,9 +207,12 @@ class ReviewPredictor(Predictor):
         if isinstance(pooling, LabelQueryPooling):
             by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))
             attention = replace(attention, by_label=by_label)
-        return self.result(text, probability_C.tolist(), words=words, attention=attention)
+        explanation = {"words": words, "attention": attention}
+        return self.result(text, probability_C.tolist(), bool(spans), **explanation)
 
-    def result(self, text: str, probabilities: list[float], **explanation: Any) -> Classification:
+    def result(
+        self, text: str, probabilities: list[float], has_words: bool, **explanation: Any
+    ) -> Classification:
         labels, probability = self.metadata["labels"], max(probabilities)
         return Classification(
             text=text,
@@ -215,6 +220,7 @@ class ReviewPredictor(Predictor):
             probability=probability,
             model=self.settings.model.name,
             probabilities=dict(zip(labels, probabilities, strict=True)),
+            has_words=has_words,
             **explanation,
         )
 
@@ -227,5 +233,7 @@ class MeanPredictor(ReviewPredictor):
         super().__init__(first.settings, first.net, first.metadata, first.vectors)
         self.members = members
 
-    def classify(self, texts: Sequence[str]) -> Tensor:
-        return torch.stack([member.classify(texts) for member in self.members]).mean(0)
+    def classify(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        members = [member.classify(texts) for member in self.members]
+        probabilities, have_words = zip(*members, strict=True)
+        return torch.stack(probabilities).mean(0), torch.stack(have_words).any(0)

@@ -87,7 +87,7 @@ class Reading:
                 )
             except UserError as error:
                 (probability_C,) = predictor.probabilities(self.batch).tolist()
-                return predictor.result(self.text, probability_C), str(error)
+                return predictor.result(self.text, probability_C, bool(spans)), str(error)
         assert prediction.attention is not None
         numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
         layers = dict(zip(numbers, prediction.attention.layers.values(), strict=True))

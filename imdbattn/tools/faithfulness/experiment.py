@@ -220,7 +220,9 @@ class Subject:
         for item in batch.items_B.tolist():
             words = self.predictor.words_read(texts[item])
             read.append(" ".join(texts[item][word.start : word.end] for word in words))
-        returned = self.custom[name](read, lambda several: self.predictor.classify(several).numpy())
+        returned = self.custom[name](
+            read, lambda several: self.predictor.classify(several)[0].numpy()
+        )
         attributions_BT = torch.zeros(batch.tokens_BT.shape)
         lengths = batch.lengths_B.tolist()
         rows = zip(attributions_BT, read, returned, lengths, strict=True)
@@ -291,7 +293,7 @@ class Subject:
         label_B = torch.tensor([pair.label for pair in pairs])
         edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
         first_B = attributions.predicted_labels(self.net, batch) == label_B
-        probability_BC = self.predictor.classify([pair.edited for pair in pairs])
+        probability_BC, _ = self.predictor.classify([pair.edited for pair in pairs])
         second_B = probability_BC.argmax(1) == edited_label_B
         return {
             "original": first_B,
