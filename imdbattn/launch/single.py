@@ -142,7 +142,7 @@ def next_commands(settings: TrainingSettings, metrics: NestedDict, folder: Path)
     """Returns commands that use a finished run."""
     trust = trust_option(untrusted(read_settings(folder / "config.yaml")))
     run = shlex.quote(os.path.relpath(folder)) + trust
-    if model := metrics.get("starts_model"):
+    if model := metrics.get("next_model"):
         from imdbattn.launch.composition import composed
         from imdbattn.tasks.weights import encoder_settings  # imports torch
 

@@ -234,7 +234,7 @@ def run_folders(root: Path) -> Iterator[Path]:
 def read_run(folder: Path) -> FinishedRun:
     """Opens a run folder. Raises UserError for a run that cannot be compared."""
     run = Run(folder)
-    if not finished(folder) or run.metrics.get("starts_model"):
+    if not finished(folder) or run.metrics.get("next_model"):
         raise UserError(
             "not a result: an unfinished run, a debug run, or a pretraining, which predicts words"
         )

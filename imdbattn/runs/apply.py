@@ -36,7 +36,7 @@ def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
     run = Run(options.run, options.trust)
     checkpoint, settings = run.existing_checkpoint, settings_of(run)
     task = task_of(settings)
-    if task.starts_model:
+    if task.next_model:
         raise UserError(
             f"run={options.run} is a run of task={task.name}: train a classifier with the same"
             f" encoder from it, init={options.run}"
@@ -95,7 +95,7 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
     for path in options.run:
         folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
         runs = [str(run) for run in folders if finished(run)]
-        pretrainings = [run for run in runs if Run(run).metrics.get("starts_model")]
+        pretrainings = [run for run in runs if Run(run).metrics.get("next_model")]
         if pretrainings:
             log.info("omitted pretraining: %s", ", ".join(pretrainings))
         for run in [run for run in runs if run not in pretrainings] or [path]:

@@ -129,8 +129,8 @@ def score_and_write(
     if not settings.is_debug:
         check_complete(scores, corpus.splits)
     metrics = run_facts(settings.model.name, settings.seed, corpus) | facts
-    if task.starts_model:
-        metrics["starts_model"] = task.starts_model
+    if task.next_model:
+        metrics["next_model"] = task.next_model
     for split, split_scores in scores.items():
         metrics |= score_facts("val" if split == "validation" else split, split_scores)
     if trainer.is_global_zero:

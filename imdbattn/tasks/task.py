@@ -38,7 +38,7 @@ class Task:
             texts without Lightning; None if the network is not applied to texts.
         encoder_prefix: the prefix of the weights that a run of another task can start from with
             `init`; empty if only runs of this task can.
-        starts_model: the model that starts from a run of this task; empty if the run is a result
+        next_model: the model that starts from a run of this task; empty if the run is a result
             of its own.
     """
 
@@ -48,7 +48,7 @@ class Task:
     module: ClassVar[type[Learner] | str]
     predictor: ClassVar[type[Predictor] | str | None] = None
     encoder_prefix: ClassVar[str] = ""
-    starts_model: ClassVar[str] = ""
+    next_model: ClassVar[str] = ""
 
     @classmethod
     def class_of(cls, name: str, base: type[Class]) -> type[Class]:

@@ -21,7 +21,7 @@ def predictions_as_media(
 ) -> dict[str, object]:
     """Returns a confusion matrix (classifiers only) and a table of predictions of a run."""
     # After pretraining, predictions.parquet contains only counts.
-    if metrics.get("starts_model"):
+    if metrics.get("next_model"):
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
     predicted, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])

@@ -29,4 +29,4 @@ class MaskedWordTask(ReviewTask):
     module = "imdbattn.tasks.masked_words.module.MaskedWordModule"
     predictor = None
     encoder_prefix = "encoder."
-    starts_model = "pretrained"
+    next_model = "pretrained"
