@@ -39,6 +39,8 @@ def jobs(world: Path, folder: Path) -> dict[str, list[str]]:
     reviews += ["data.vectors.dim=10", f"data.cache_dir={folder}/cache", "data.batch_tokens=256"]
     found = {model: [f"model={model}", *reviews] for model in ALONE}
     found["masked_words"] = ["model=pretrained", "task=masked_words", "init=null", *reviews]
+    # Without rounding to float32, the weights that it ends with are the same on all processors.
+    found["masked_words"].append("trainer.precision=64-true")
     found["pretrained"] = ["model=pretrained", f"init={folder}/masked_words", *reviews]
     found["distilled"] = ["model=distilled", f"data.extra={folder}/labeled.csv", *reviews]
     found |= {f"seq2seq{name}": [*PAIRS, f"model=seq2seq{name}"] for name in SEQ2SEQ}

@@ -49,13 +49,9 @@ def test_data_weights_and_losses_equal_the_recorded_ones(measured, model):
     weights, initial = (
         numbers.pop("initial weights") for numbers in (expected.copy(), found.copy())
     )
-    pretrained = (
-        model == "pretrained"
-    )  # by the epoch before, in which the rounding of a processor grows
     assert [size for size, *_ in initial] == [size for size, *_ in weights]
     for (_, *sums), (_, *known) in zip(initial, weights, strict=True):
-        tolerance = 5e-3 if pretrained else 1e-6
-        assert sums == pytest.approx(known, rel=tolerance, abs=tolerance)
+        assert sums == pytest.approx(known, rel=1e-6, abs=1e-6)
     for key in set(expected) - {"initial weights"}:
         exact = key not in (*LOSSES, "known_tokens")
         assert found[key] == (expected[key] if exact else pytest.approx(expected[key], abs=1e-3)), (
