@@ -17,7 +17,7 @@ from imdbattn.launch.process import end_with_parent
 from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 from imdbattn.settings.keys import NestedDict, named_overrides
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import read_settings, trust_option, untrusted
+from imdbattn.settings.trust import trust_option, untrusted
 from imdbattn.tasks.metrics import is_uneven
 from imdbattn.tasks.task import training_settings
 
@@ -140,8 +140,7 @@ def scores_beside_accuracy(metrics: NestedDict, split: str) -> str:
 
 def next_commands(settings: TrainingSettings, metrics: NestedDict, folder: Path) -> list[str]:
     """Returns commands that use a finished run."""
-    trust = trust_option(untrusted(read_settings(folder / "config.yaml")))
-    run = shlex.quote(os.path.relpath(folder)) + trust
+    run = shlex.quote(os.path.relpath(folder)) + trust_option(untrusted(settings.dump()))
     if model := metrics.get("next_model"):
         from imdbattn.launch.composition import composed
         from imdbattn.tasks.weights import encoder_settings  # imports torch

@@ -19,7 +19,7 @@ REMEDY = "rename it, or move it elsewhere"
 def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns the source of a folder like aclImdb, a folder of tables for splits, or one table."""
     with wrapping_errors(f"data.path={settings.path}"):
-        path.stat()
+        name = str(path.resolve(strict=True))
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
@@ -46,7 +46,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
                     labels += more_labels
         return with_class_numbers(read, label_names, path)
 
-    return Source("path", str(path.resolve()), repr((states, columns, label_names)), load)
+    return Source("path", name, repr((states, columns, label_names)), load)
 
 
 def is_text(file: Path) -> bool:

@@ -38,6 +38,8 @@ def training_folds(corpus: ReviewCorpus, folds: int) -> Tensor:
     labels_N, own = train.labels.clone(), len(train) - corpus.added
     labels_N[own:] = -1
     fold_N = counting_folds(labels_N, folds)
+    if not corpus.added:
+        return fold_N
     first: dict[bytes, int] = {}
     for number, ids in enumerate(train.ids.cpu().split(train.lengths.tolist())):
         earlier = first.setdefault(ids.numpy().tobytes(), number)
