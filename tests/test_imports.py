@@ -127,10 +127,14 @@ def test_networks_need_only_torch():
             assert others <= {"torch", "imdbattn", *standard}, module
 
 
-def test_nothing_private_of_hydra_is_imported():
-    assert not [
-        module for module in FILES if any(name.startswith("hydra._") for name in modules_of(module))
-    ]
+def test_nothing_private_of_hydra_or_lightning_is_imported():
+    wrong = []
+    for module, tree in TREES.items():
+        for name, inner in imported(ast.walk(tree)):
+            path = f"{name}.{inner}"
+            if path.startswith(("hydra.", "lightning.")) and "._" in path:
+                wrong.append(f"{module} -> {path}")
+    assert not wrong
 
 
 def names_of(node: ast.stmt) -> list[str]:

@@ -119,7 +119,8 @@ class Throughput(L.Callback):
         }
 
     def load_state_dict(self, state: dict) -> None:
-        vars(self).update(state)
+        self.seconds, self.epoch_seconds = state["seconds"], state["epoch_seconds"]
+        self.all_tokens, self.tokens = state["all_tokens"], state["tokens"]
 
 
 class BestWeights(ModelCheckpoint):

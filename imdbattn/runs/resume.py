@@ -18,7 +18,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.loops.progress import _Progress as LoopProgress
 from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.data.corpus import Corpus
@@ -196,10 +195,10 @@ class RunState(L.Callback):
 
     # --- what to save -----------------------------------------------------------------------------
 
-    def save(self, trainer: L.Trainer, module: Any, started: LoopProgress | None = None) -> None:
+    def save(self, trainer: L.Trainer, module: Any, started: Any = None) -> None:
         """Writes last.ckpt; must be called in all processes.
 
-        started: progress of the epoch or batch that Lightning has counted as started before it
+        started: Lightning's progress of the epoch or batch that it has counted as started before it
         calls the hook.
         """
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
