@@ -47,20 +47,17 @@ def load_weights(net: nn.Module, weights: Weights) -> None:
 
     Vectors of integers are rows of the net's tables; rows other than its own are refused.
     """
-    integers = {
+    rows = {
         name: weight.clone()
         for name, weight in net.state_dict().items()
-        if not weight.is_floating_point()
+        if weight.ndim and not weight.is_floating_point()  # a number is BatchNorm's count
     }
     net.load_state_dict(weights)
     for name, weight in net.state_dict().items():
-        expected = integers.get(name)  # single numbers may differ, such as BatchNorm's count
-        if not weight.isfinite().all() or (
-            expected is not None and expected.ndim and not torch.equal(weight, expected)
-        ):
-            raise UserError(
-                f"the weights {name} are not finite, or point to other rows than the model has"
-            )
+        if not weight.isfinite().all():
+            raise UserError(f"the weights {name} are not finite")
+        if name in rows and not weight.equal(rows[name]):
+            raise UserError(f"{name} has other words than this model: use the same data.extra")
 
 
 def check_same(name: str, metadata: Metadata, current: Metadata) -> None:

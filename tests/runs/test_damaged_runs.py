@@ -96,7 +96,7 @@ def test_weights_that_are_not_finite_are_never_scored(trained, settings, tmp_pat
     ("name", "change", "words"),
     [
         ("layers.0.f.query.weight", lambda weight: weight.fill_(NAN), "not finite"),
-        ("embedding.slot_V", lambda weight: weight * 1000, "other rows"),
+        ("embedding.slot_V", lambda weight: weight * 1000, "has other words"),
     ],
 )
 def test_a_start_that_is_damaged_is_refused(

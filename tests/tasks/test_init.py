@@ -51,15 +51,20 @@ def test_a_run_starts_from_the_weights_of_a_finished_run(finished, settings, tmp
     [
         ("frozen vectors", "model.net.layers=1", r"Unexpected key\(s\) in state_dict: \"layers"),
         ("frozen vectors", "data.label_names=[pos,neg]", "has another test split"),
+        (
+            "masked_words",
+            "data.extra={world}/unlabeled.txt",
+            "guessed_G has other words than this model: use the same data.extra",
+        ),
         slow("translation", "data.min_frequency=9", "was trained with other source symbols"),
     ],
 )
 def test_a_run_of_another_shape_or_with_other_data_is_refused(
-    finished, settings, tmp_path, kind, override, message
+    finished, settings, world, tmp_path, kind, override, message
 ):
     words, start, _ = finished(kind)
     with pytest.raises(UserError, match=f"^init={start} .*({message})[^\n]*$"):
-        fit(settings(*words, f"init={start}", override), tmp_path)
+        fit(settings(*words, f"init={start}", override.format(world=world)), tmp_path)
 
 
 def test_the_scale_of_the_vectors_is_that_of_the_settings(finished, settings, tmp_path):
