@@ -4,7 +4,6 @@ import logging
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -142,13 +141,6 @@ def next_commands(settings: TrainingSettings, metrics: NestedDict, folder: Path)
     """Returns commands that use a finished run."""
     run = shlex.quote(os.path.relpath(folder)) + trust_option(untrusted(settings.dump()))
     if model := metrics.get("next_model"):
-        from imdbattn.launch.composition import composed
-        from imdbattn.tasks.weights import encoder_settings  # imports torch
-
-        with suppress(UserError):  # a model of one's own is in another folder
-            started = training_settings(composed_settings(composed("train", [f"model={model}"])))
-            if encoder_settings(started.model) != encoder_settings(settings.model):
-                model = "..."  # a model with the encoder of this run
         return [f"  python -m imdbattn.train model={model} init={run}"]
     is_in_runs = Path("runs").resolve() in folder.resolve().parents
     runs = "runs" if is_in_runs else shlex.quote(os.path.relpath(folder.parent))

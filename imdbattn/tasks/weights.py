@@ -8,7 +8,6 @@ A checkpoint contains tensors and plain values, never code. For its metadata see
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from imdbattn.data.corpus import Corpus
