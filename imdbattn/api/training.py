@@ -16,9 +16,8 @@ from omegaconf import OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
-from imdbattn.io.files import expanded
+from imdbattn.io.files import expanded, missing_folders, remove_empty
 from imdbattn.launch.composition import composed
-from imdbattn.launch.failure import missing_folders, remove_empty
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted

@@ -14,8 +14,8 @@ import pickle
 import shutil
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -116,6 +116,21 @@ def writing_into(
             raise
         reason = os.strerror(error.errno or 0)
         raise UserError(f"{folder} cannot be written ({reason}): {remedy}") from error
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """Returns an absolute path and its parents, as far as they do not exist, innermost first."""
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+
+
+def remove_empty(folders: Iterable[Path], *logs: str) -> None:
+    """Removes these folders, up to the first that contains other files than `logs`."""
+    with suppress(OSError):  # it is not empty, or was not created
+        for folder in folders:
+            if {file.name for file in folder.iterdir()} <= {*logs}:
+                for log_name in logs:
+                    (folder / log_name).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def cache_root(setting: str | None) -> Path:

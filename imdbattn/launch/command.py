@@ -10,16 +10,19 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import replace_unencodable_output
+from imdbattn.io.files import missing_folders
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
     composed_settings,
@@ -82,10 +85,8 @@ def run_command(
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
     arguments = options_first(arguments)
-    starts_sweep = ("-m", "--multirun", "experiment=")
+    starts_sweep = ("-m", "--multirun", "hydra.mode=MULTIRUN", "experiment=")
     is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
-
-    before = existing_folders(arguments)
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
@@ -99,7 +100,7 @@ def run_command(
             from imdbattn.launch.failure import fail
 
             # Hydra would print more lines
-            fail(error, config_name, Path(job.runtime.output_dir), before)
+            fail(error, config_name, Path(job.runtime.output_dir), RunCallback.created)
 
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:
@@ -117,15 +118,6 @@ def run_command(
         from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
-
-
-def existing_folders(arguments: Sequence[str]) -> set[Path]:
-    """Returns those of the folders that a command may create, runs/ and those that its arguments
-    name, which exist already, and their parents: a command that fails does not remove them.
-    """
-    values = [argument.partition("=")[2].strip("'\"") for argument in arguments]
-    paths = [Path(os.path.abspath(value)) for value in ("runs", *values)]
-    return {folder for path in paths for folder in (path, *path.parents) if os.path.isdir(folder)}
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -148,11 +140,14 @@ def in_sweep() -> bool:
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
-class SweepCallback(Callback):
-    """Hydra's callback, which locks a sweep's folder and compares its jobs at the end.
+class RunCallback(Callback):
+    """Hydra's callback. It notes which folders a single run creates; it locks a sweep's folder, and
+    compares the jobs at the end.
 
-    Hydra creates it for single runs, too: only a sweep loads `launch.sweep`.
+    Only a sweep loads `launch.sweep`.
     """
+
+    created: ClassVar[Sequence[Path]] = ()  # removed if the run fails and leaves them empty
 
     def __init__(self) -> None:
         register_resolvers()
@@ -160,6 +155,10 @@ class SweepCallback(Callback):
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Lets the processes of a launcher, which do not call `command`, create it again."""
         return type(self), ()
+
+    def on_run_start(self, config: DictConfig, **kwargs: object) -> None:
+        with suppress(OmegaConfBaseException):  # Hydra reports it
+            RunCallback.created = missing_folders(Path(config.hydra.run.dir).absolute())
 
     def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
         from imdbattn.launch.sweep import begin

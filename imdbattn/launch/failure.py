@@ -5,25 +5,24 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Collection, Iterable
-from contextlib import suppress
-from itertools import takewhile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from imdbattn.errors import UserError, in_line, visible
 from imdbattn.folders.run_folder import finished
+from imdbattn.io.files import remove_empty
 
 
 def fail(
-    error: Exception, command: str, folder: Path | None = None, before: Collection[Path] = ()
+    error: Exception, command: str, folder: Path | None = None, created: Iterable[Path] = ()
 ) -> NoReturn:
     """Prints an error in one line and exits with status 2. Only a UserError has a message meant for
     the user; the first process of a machine prints it for all.
 
     The traceback of any other exception is written into error.log in the folder if it has an
-    unfinished run, else into a temporary file. A folder that contains nothing but a log is removed,
-    and so are its parents, up to the first of the folders that were there `before`.
+    unfinished run, else into a temporary file. Of the folders that the command has `created`, those
+    that contain nothing but a log are removed.
     """
     if isinstance(error, BrokenPipeError):  # `| head -1`, for example, ends the pipe
         # Python flushes stdout once more at exit
@@ -41,22 +40,5 @@ def fail(
         Path(file).write_text("".join(traceback.format_exception(error)))
         line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
         print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
-    if folder and before:
-        created = takewhile(lambda path: path not in before, (folder, *folder.parents))
-        remove_empty(created, f"{command}.log")
+    remove_empty(created, f"{command}.log")
     sys.exit(2)
-
-
-def missing_folders(folder: Path) -> list[Path]:
-    """Returns an absolute path and its parents, as far as they do not exist, innermost first."""
-    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
-
-
-def remove_empty(folders: Iterable[Path], *logs: str) -> None:
-    """Removes these folders, up to the first that contains other files than `logs`."""
-    with suppress(OSError):  # it is not empty, or was not created
-        for folder in folders:
-            if {file.name for file in folder.iterdir()} <= {*logs}:
-                for log_name in logs:
-                    (folder / log_name).unlink(missing_ok=True)
-            folder.rmdir()

@@ -1,6 +1,6 @@
 """Starts and ends a sweep: locks its folder, and writes a comparison of its jobs at the end.
 
-`command.SweepCallback` calls `begin` and `finish`, which end the process with sys.exit, because
+`command.RunCallback` calls `begin` and `finish`, which end the process with sys.exit, because
 Hydra turns a callback's exception into a warning. A failed job does not stop the others.
 """
 
@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
-from imdbattn.io.files import acquire_lock, expanded
-from imdbattn.launch.failure import fail, missing_folders, remove_empty
+from imdbattn.io.files import acquire_lock, expanded, missing_folders, remove_empty
+from imdbattn.launch.failure import fail
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
 from imdbattn.settings.credentials import refuse_credentials

@@ -301,10 +301,13 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     assert list(statuses(tmp_path / name).values()) == ["failed"]
 
 
-def test_a_comma_separates_paths_in_a_sweep_that_an_experiment_starts(small, shell, tmp_path):
+def test_a_comma_separates_paths_in_a_sweep_without_an_option(small, shell, tmp_path):
     own = [word for word in small if not word.startswith("data.path=")]
-    words = ["experiment=ladder", *own, "model=mean", "seed=1"]
-    one = shell("train", *words, "data.path=no (1).csv", "hydra.sweep.dir=one", cwd=tmp_path)
+    words = [*own, "model=mean", "seed=1"]
+    ladder = ["experiment=ladder", *words, "hydra.sweep.dir=one"]
+    one = shell("train", *ladder, "data.path=no (1).csv", cwd=tmp_path)
     assert "No such file or directory: 'no (1).csv'" in one.stderr
-    shell("train", *words, "data.path=no.csv,none.csv", "hydra.sweep.dir=two", cwd=tmp_path)
-    assert len(ended_jobs(tmp_path / "two")) == 2
+    for number, start in enumerate(("experiment=ladder", "hydra.mode=MULTIRUN")):
+        more = ["data.path=no.csv,none.csv", f"hydra.sweep.dir={number}"]
+        shell("train", start, *words, *more, cwd=tmp_path)
+        assert len(ended_jobs(tmp_path / str(number))) == 2

@@ -295,11 +295,16 @@ def test_a_sweep_without_its_data_can_be_repeated_in_its_folder(place, shell, sm
 
 
 def test_a_refused_run_removes_no_folder_but_its_own(place, shell, small):
-    (place.folder / "mine").mkdir()
-    (place.folder / "work").mkdir()
-    refused = [*small, "data.path=nothing.csv", "hydra.run.dir=../mine/new/run"]
-    assert shell("train", *refused, cwd=place.folder / "work").returncode == 2
-    assert (place.folder / "mine").exists()
+    for name in ("mine", "empty", "work"):
+        (place.folder / name).mkdir()
+    in_file = "# @package _global_\nhydra:\n  run:\n    dir: ../empty\n"
+    place.write("work/conf/experiment/here.yaml", in_file)
+    own = ["hydra.run.dir=../mine/new/run"]
+    for words in own, ["--config-dir", "conf", "experiment=here"]:
+        refused = [*words, *small, "data.path=nothing.csv"]
+        assert shell("train", *refused, cwd=place.folder / "work").returncode == 2
+    kept = {folder.name: [*folder.iterdir()] for folder in place.folder.glob("[me]*")}
+    assert kept == {"mine": [], "empty": []}
 
 
 # --- what looks wrong and is not ------------------------------------------------------------------
