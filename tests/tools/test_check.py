@@ -389,6 +389,16 @@ def test_crashes_and_endless_loops_are_findings(command, tmp_path, code, finding
     assert time.monotonic() - started < 20
 
 
+def test_a_checker_that_cannot_begin_is_an_error_of_each_file(command, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch is broken')")
+    files = [write(tmp_path, SOFT), "absent.py"]
+    done = command(*files, env={"PYTHONPATH": str(tmp_path)})
+    mine, absent = csv.DictReader(io.StringIO(done.stdout))
+    assert (done.returncode, done.stderr) == (2, "")
+    assert mine["error"].endswith("before it began: ImportError: torch is broken")
+    assert "No such file" in absent["error"]
+
+
 @pytest.mark.slow
 def test_processes_that_the_file_started_end_with_it(command, tmp_path):
     text = "import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
@@ -593,6 +603,7 @@ def test_several_files_are_rows(graded, tmp_path):
     ]
     assert mine["findings"].startswith("SelfAttention: softmax-over-queries; positional_encoding: ")
     assert bad["error"].startswith("bad.py is not Python (")
+    assert [bad["points"], absent["points"]] == ["", ""], "not graded is not 0 points"
     error = "ModuleNotFoundError: No module named 'absent_package'"
     assert absent["findings"] == f"file: raises ({error})"
     assert done.returncode == 2

@@ -181,7 +181,7 @@ def test_changes_are_undone(page, labels):
         assert [*net.modules()] == parts
 
 
-def test_a_layer_that_the_model_does_not_have_is_named(page, labels):
+def test_a_part_that_the_model_does_not_have_is_named(page, labels):
     for rung, message in (
         ("learned_query", "there is no layer 4; number of layers: 0"),
         ("residual_pe", "there is no layer 4; number of layers: 3"),
@@ -190,6 +190,13 @@ def test_a_layer_that_the_model_does_not_have_is_named(page, labels):
         for changes in ({"layers": [1, 4]}, {"heads": [[4, 1]]}):
             assert page.ask("read", 400, **request, changes=changes) == message
         assert page.ask("cell", 400, **request, layer=4, query=0) == message
+    numbers = "number of heads: 2, of queries: 15"
+    for row, message in (
+        ({"head": 3, "query": 0}, f"there is no head 3 with a query 0; {numbers}"),
+        ({"head": 1, "query": 15}, f"there is no head 1 with a query 15; {numbers}"),
+        ({"query": 0, "changes": {"layers": [1]}}, "layer 1 is disabled"),
+    ):
+        assert page.ask("cell", 400, **request, layer=1, **row) == message
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -99,12 +99,14 @@ def run(
 
 
 def end_early(outcome: Outcome, status: int, seconds: float) -> None:
-    """Adds the finding for a child that was late or ended before it was done."""
-    if not outcome.doing:
-        raise RuntimeError(f"the process did not start: {outcome.printed}")
+    """Adds the finding, or the error, for a child that was late or ended before it was done."""
     by = f"with exit status {status}"
     if status < 0:
         by = f"by the signal {signal.Signals(-status).name}"
+    if not outcome.doing:
+        last_line = outcome.printed.rpartition("\n")[2]
+        outcome.error = f"{outcome.file}: the checker ended {by} before it began: {last_line}"
+        return
     finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
     part, check = outcome.doing
     outcome.results.append(

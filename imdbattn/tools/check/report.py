@@ -227,14 +227,15 @@ def as_csv(outcomes: list[Outcome]) -> str:
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
     for one in outcomes:
-        points = [one.total, sum(one.points.values())] if one.points else ["", ""]
+        is_graded = any(value is not None for value in one.earned().values())
+        points = one.total if one.points and is_graded else ""
+        of_points = sum(one.points.values()) if one.points else ""
         findings = "; ".join(
             f"{r['part']}: {r['finding']}" + f" ({r['example']})" * (r["finding"] == "raises")
             for r in one.of(False)
         )
-        writer.writerow(
-            [one.file, sum(one.made), len(one.made), one.unmade, *points, findings, one.error]
-        )
+        counts = [sum(one.made), len(one.made), one.unmade]
+        writer.writerow([one.file, *counts, points, of_points, findings, one.error])
     return rows.getvalue().rstrip("\n")
 
 

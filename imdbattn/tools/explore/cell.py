@@ -41,7 +41,8 @@ class Cell(Read):
         output (V,); for a score that is a product, projected (d,), the projected query; with
         distances, added (K,), their part in the scores.
 
-        Raises UserError for a custom part that does not use `Attention`.
+        Raises UserError for a custom part that does not use `Attention`, and for a row that the map
+        does not have.
         """
         reading = self.reading(runs)
         attention = self.attention(reading.predictor.net)
@@ -81,6 +82,8 @@ class Cell(Read):
         )
         with hook, changed(reading.predictor.net, reading.changes):
             probability_BC = reading.predictor.probabilities(self.padded(reading.batch))
+        if not calls:
+            raise UserError(f"layer {self.layer} is disabled")
         ((positional, named, output_1HQV),) = calls
         bound = inspect.signature(attention.forward).bind(*positional, **named)
         (probabilities,) = probability_BC.tolist()
@@ -90,10 +93,15 @@ class Cell(Read):
         self, attention: Attention, inputs: dict[str, Any], output_1HQV: Tensor
     ) -> dict[str, Tensor]:
         """Returns the numbers of the query by name."""
-        index = (0, self.head - 1, self.query)
         query_1HQd = inputs["query"]
         weights_1HQK = attention.attention_weights(**inputs)
         shape = weights_1HQK.shape
+        if self.head > shape[1] or self.query >= shape[2]:
+            raise UserError(
+                f"there is no head {self.head} with a query {self.query}; number of heads:"
+                f" {shape[1]}, of queries: {shape[2]}"
+            )
+        index = (0, self.head - 1, self.query)
         arrays = {"query": query_1HQd[index]}
         arrays["scores"] = attention.score(query_1HQd, inputs["key"])[index]
         if type(attention.score) in PRODUCTS:

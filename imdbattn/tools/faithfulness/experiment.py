@@ -358,8 +358,8 @@ def randomized_nets(net: Classifier, seed: int) -> dict[str, Classifier]:
     """Returns networks whose parts have random weights, from the output down to a part (Adebayo et
     al. 2018, section 4.1), by the name of that part.
 
-    Random weights have the mean and the deviation of the trained weights. Word vectors do not
-    change.
+    Random weights have the mean and the deviation of the trained weights. Word vectors and their
+    trained offsets do not change.
     """
     parts: dict[str, tuple[str, ...]] = {"output": ("head.",), "pooling": ("pooling.",)}
     for number in range(len(net.layers), 0, -1):

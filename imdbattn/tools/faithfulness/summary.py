@@ -103,7 +103,7 @@ class MeasuredVariant:
             for name in stages:
                 value_NS = self.column(f"randomized-{attribution}", name)
                 yield "randomized_by_part", f"{attribution}, {name}", value_NS
-            if stages:  # after the last stage, all weights are random
+            if stages:  # after the last stage, all weights except the embedding's are random
                 yield "randomized", attribution, value_NS
         for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
