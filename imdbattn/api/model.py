@@ -209,12 +209,12 @@ class Model:
         """Writes a self-contained folder for `load` and imdbattn.predict. Returns facts about it.
 
         Args:
-            out: a new folder, or an exported model, which is replaced.
+            out: a new or empty folder.
             vectors: "training" keeps the words that occurred in training, and reads others as
                 unknown; "all" keeps all.
             options: precision="float32", graph=True, onnx=True, as the settings of imdbattn.export.
 
-        Raises UserError for a folder with any other content.
+        Raises UserError if `out` exists and is not empty.
 
         >>> imdbattn.load("runs/latest").export("my_model")["changed_labels"]
         0

@@ -4,14 +4,13 @@ model.safetensors  config.json  tokenizer.json  metrics.json  checksums.json  RE
 On request also model.pt2 and model.onnx.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import cast
 
 import safetensors.torch
 import torch
@@ -63,9 +62,8 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
 
     The test reviews of the run, or its validation reviews if it has no others, are labeled by the
     run and by the export. With vectors=all and precision=float32 all predictions are the run's own,
-    bit for bit. An export in `out` is replaced at the end, and is kept if anything fails. A model
-    that was read from an export keeps its vectors. Raises UserError for wrong input, or if `out`
-    has any other content.
+    bit for bit. A model that was read from an export keeps its vectors. If anything fails, `out` is
+    not written. Raises UserError for wrong input, or if `out` exists and is not an empty folder.
     """
     run, out = Run(options.run), expanded(options.out).resolve()
     check_out(out)
@@ -80,7 +78,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
             )
     elif isinstance(predictor, ReviewPredictor):
         predictor, facts = choose_vectors(predictor, run.folder, metrics, options)
-    with replacing(out) as folder:
+    with complete_folder(out) as folder:
         write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
             words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
@@ -127,37 +125,22 @@ def write_config(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raises UserError unless `out` is absent, empty, or an export."""
-    if not out.exists():
-        return
-    files = {file.name for file in out.iterdir()} if out.is_dir() else {out.name}
-    config: Any = {}
-    with suppress(OSError, ValueError):  # the file may be missing or no JSON
-        config = json.loads((out / EXPORTED).read_bytes())
-    if isinstance(config, dict) and config.get("model_type") == KIND:
-        files -= {*FILES, PROGRAM, ONNX, "evaluations", "explanations"}
-    if files:
-        raise UserError(
-            f"{out} contains {min(files)}, which is not part of an exported model:"
-            " choose another folder"
-        )
+    """Raises UserError unless `out` is absent or an empty folder."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"out={out} exists: choose another name, or remove it")
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """Yields a temporary folder that replaces `out` at the end, unless an exception is raised."""
+def complete_folder(out: Path) -> Iterator[Path]:
+    """Yields a temporary folder that is renamed to `out` at the end, unless an exception is
+    raised.
+    """
     prefix = f".{out.name}."
     with writing_into(out.parent), TemporaryDirectory(dir=out.parent, prefix=prefix) as folder:
-        new, old = Path(folder, "new"), Path(folder, "old")
+        new = Path(folder, "new")  # the temporary folder itself is closed to other users
         new.mkdir()
         yield new
-        try:
-            if out.exists():
-                out.rename(old)
-            new.rename(out)
-        finally:
-            if old.exists() and not out.exists():
-                old.rename(out)
+        new.rename(out)
 
 
 def portable(settings: NestedDict) -> NestedDict:

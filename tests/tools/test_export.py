@@ -6,6 +6,7 @@ import shutil
 import socket
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import huggingface_hub
 import numpy as np
@@ -235,60 +236,27 @@ def test_a_class_outside_imdbattn_needs_trust(exported):
         read_export(exported, trust="nowhere")
 
 
-def test_an_export_is_replaced_and_anything_else_is_refused(model, tmp_path):
+def test_an_export_never_replaces_a_folder_and_is_complete_or_absent(model, monkeypatch, tmp_path):
     predictor, run = model("mean")
-    (tmp_path / "empty").mkdir()
-    for _ in range(2):
-        write(predictor, tmp_path / "empty", run)
-        assert not (tmp_path / "empty" / "evaluations").exists()
-        (tmp_path / "empty" / "evaluations").mkdir()  # as `evaluate run=<export>` does
-    (tmp_path / "bert").mkdir()
-    (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "list").mkdir()
-    (tmp_path / "list" / "config.json").write_text("[]")
-    (tmp_path / "file").write_text("mine")
-    shutil.copytree(tmp_path / "empty", tmp_path / "notes")
-    (tmp_path / "notes" / "notes.txt").write_text("mine")
-    before = contents(tmp_path)
-    for name in ("bert", "list", "file", "notes"):
-        with pytest.raises(UserError, match=r"choose another folder"):
-            write(predictor, tmp_path / name, run)
-    with pytest.raises(UserError, match=r"choose another folder"):
-        write(predictor, run, run)
-    assert contents(tmp_path) == before
-
-
-def test_if_anything_fails_the_old_export_stays(model, monkeypatch, tmp_path):
-    predictor, run = model("mean")
-    write(predictor, tmp_path / "m", run)
-    before = contents(tmp_path)
-
-    def fail(*_):
-        raise OSError(28, "No space left on device", str(tmp_path / "x"))
-
+    (tmp_path / "m").mkdir()
     with monkeypatch.context() as full:
-        full.setattr(export, "card", fail)
+        full.setattr(export, "card", mock.Mock(side_effect=OSError(28, "No space left")))
         with pytest.raises(UserError, match="cannot be written"):
             write(predictor, tmp_path / "m", run)
-    assert contents(tmp_path) == before
-    renamed, rename = [], Path.rename
-
-    def interrupted(self, target):
-        renamed.append(target)
-        if len(renamed) == 2:  # between the two names that change
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write(predictor, tmp_path / "m", run)
+    assert contents(tmp_path) == {}
+    write(predictor, tmp_path / "m", run)
+    (tmp_path / "m" / "README.md").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    before = contents(tmp_path)
+    for out in (tmp_path / "m", tmp_path / "file", run):
+        with pytest.raises(UserError, match="exists: choose another name, or remove it"):
+            write(predictor, out, run)
     assert contents(tmp_path) == before
 
 
 def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(trained, tmp_path):
     model = imdbattn.load(trained("residual_pe")[0])
-    for _ in range(2):  # the second time, it is replaced
-        assert model.save_pretrained(tmp_path / "m") is None
+    assert model.save_pretrained(tmp_path / "m") is None
     again = imdbattn.Model.from_pretrained(tmp_path / "m")
     assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
     assert again.export(tmp_path / "copy")["words"] == len(again.predictor.vectors.words)
