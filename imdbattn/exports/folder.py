@@ -10,7 +10,7 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -19,14 +19,15 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Lowercase, Normalizer, Replace
 from tokenizers.normalizers import Sequence as Rewrites
 
+from imdbattn.data.sources.custom import source_name
 from imdbattn.data.tokenizer import FIRST_WORD, FULL_WIDTH, RULES, UNK, pipeline_of
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.vectors import VECTORS, choose_vectors, with_table
 from imdbattn.folders.run import EXPORTED, Run
 from imdbattn.folders.run_folder import write_json
 from imdbattn.io.files import (
-    CHECKSUMS,
     SavedNet,
+    Weights,
     check_checksums,
     expanded,
     read_json,
@@ -41,15 +42,12 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of, task_of
 
 KIND = "imdbattn"  # model_type in config.json
-FORMAT = 1  # the version of the folder's format
 WEIGHTS = "model.safetensors"
 WORDS = "tokenizer.json"
 METRICS = "metrics.json"
 CARD = "README.md"
 PROGRAM = "model.pt2"
 ONNX = "model.onnx"
-# `read_export` needs these files; a graph is for other programs.
-FILES = (EXPORTED, WEIGHTS, WORDS, METRICS, CARD, CHECKSUMS)
 REMEDY = "export the model again, or copy its whole folder again"
 
 
@@ -69,59 +67,56 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
     check_out(out)
     metrics = read_json(run.folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: NestedDict = {}
-    if run.kind == "export":
-        facts = read_config(run.folder)["export"]
-        if options.vectors == "all" and facts.get("vectors") == "training":
-            raise UserError(
-                f"{run.folder} has only the words of its training reviews: vectors=all needs"
-                " the run"
-            )
-    elif isinstance(predictor, ReviewPredictor):
-        predictor, facts = choose_vectors(predictor, run.folder, metrics, options)
     with complete_folder(out) as folder:
-        write_weights(folder, predictor, facts)
         if isinstance(predictor, ReviewPredictor):
-            words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
-            (folder / WORDS).write_text(words, "utf-8")
+            predictor, facts = choose_vectors(predictor, run, metrics, options)
+            write_classifier(folder, predictor, facts["precision"])
+        else:
+            write_weights(folder, predictor.net.state_dict())
         if options.graph or options.onnx:
-            # Other exports do not wait for this import.
-            from imdbattn.exports.graph import to_onnx, to_program
-
-            classifier = cast(ReviewPredictor, predictor)  # recurrent nets are refused
-            program = to_program(classifier)
-            if options.graph:
-                torch.export.save(program, folder / PROGRAM)
-            if options.onnx:
-                to_onnx(classifier, program, folder / ONNX)
-        path = str(getattr(predictor.settings.data, "path", None) or "")
-        metrics["test_set"] = metrics["test_set"].replace(path, Path(path).name)  # like `portable`
+            write_graphs(folder, predictor, options)
+        settings = portable(predictor.settings.dump())
+        given_data, data = data_name(predictor.settings.dump()), data_name(settings)
+        metrics["test_set"] = metrics["test_set"].replace(given_data, data)
         write_json(folder / METRICS, metrics)
-        write_config(folder, predictor, facts)
+        config = {
+            "model_type": KIND,
+            "version": version("imdbattn"),
+            "settings": settings,
+            "metadata": dict(predictor.metadata),
+            "export": facts,
+        }
+        write_json(folder / EXPORTED, config)
         write_checksums(folder)
         (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
 
-def write_weights(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
-    """Writes the weights, and the vectors in their precision."""
-    tensors = predictor.net.state_dict()
-    if facts:
-        tensors[VECTORS] = predictor.net.embedding.vectors_VD.to(getattr(torch, facts["precision"]))
-    tensors = {name: weight.cpu().contiguous() for name, weight in tensors.items()}
+def write_classifier(folder: Path, predictor: ReviewPredictor, precision: str) -> None:
+    """Writes the weights, the vectors in this precision, and the words."""
+    vectors_VD = predictor.net.embedding.vectors_VD.to(getattr(torch, precision))
+    write_weights(folder, predictor.net.state_dict() | {VECTORS: vectors_VD})
+    words = tokenizer_json(predictor.settings.data.tokenizer, predictor.vectors.words)
+    (folder / WORDS).write_text(words, "utf-8")
+
+
+def write_weights(folder: Path, weights: Weights) -> None:
+    tensors = {name: weight.cpu().contiguous() for name, weight in weights.items()}
     safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
-def write_config(folder: Path, predictor: Predictor, facts: NestedDict) -> None:
-    """Writes config.json: the settings and metadata of the model, and facts about the export."""
-    config = {
-        "model_type": KIND,
-        "format": FORMAT,
-        "version": version("imdbattn"),
-        "settings": portable(predictor.settings.dump()),
-        "metadata": dict(predictor.metadata),
-        "export": facts,
-    }
-    write_json(folder / EXPORTED, config)
+def write_graphs(folder: Path, predictor: Predictor, options: ExportSettings) -> None:
+    """Writes the graphs that the options name. Raises UserError for a recurrent net, such as any
+    encoder-decoder.
+    """
+    from imdbattn.exports.graph import to_onnx, to_program  # other exports do not wait for this
+
+    classifier = cast(ReviewPredictor, predictor)
+    program = to_program(classifier)
+    if options.graph:
+        torch.export.save(program, folder / PROGRAM)
+    if options.onnx:
+        to_onnx(classifier, program, folder / ONNX)
 
 
 def check_out(out: Path) -> None:
@@ -144,19 +139,39 @@ def complete_folder(out: Path) -> Iterator[Path]:
 
 
 def portable(settings: NestedDict) -> NestedDict:
-    """Returns the settings without folders, accounts and callbacks of this machine. Changes
-    `settings` in place.
+    """Returns the settings without folders, accounts and callbacks of this machine, except the
+    arguments of custom tokenizers and parts, which the model needs. Changes `settings` in place.
     """
     data = settings["data"]
     for group in (settings, data, data.get("vectors", {})):
-        group |= {key: Path(group[key]).name for key in ("init", "path", "extra") if group.get(key)}
+        for key in ("init", "path", "extra", "source"):
+            if group.get(key):
+                group[key] = without_folders(group[key])
     for key in ("callbacks", "default_root_dir"):
         settings["trainer"].pop(key, None)
     if data.get("tokenizer") == "torchtext":  # it gives the same words without torchtext
         data["tokenizer"] = "basic_english"
     if "cache_dir" in data:
         data["cache_dir"] = None
-    return settings | {"logger": {}, "resume": None, "trust": None}
+    return settings | {"logger": {}, "resume": None, "trust": None, "overrides": []}
+
+
+def without_folders(value: Any) -> Any:
+    """Returns a setting, or a group of settings, with the name of a file instead of each absolute
+    path.
+    """
+    if isinstance(value, dict):
+        return {key: without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_folders(inner) for inner in value]
+    is_path = isinstance(value, str) and expanded(value).is_absolute()
+    return Path(value).name if is_path else value
+
+
+def data_name(settings: NestedDict) -> str:
+    """Returns how the name of the test set begins, if it may contain folders."""
+    source = settings["data"].get("source")
+    return source_name(source) if isinstance(source, dict) else settings["data"].get("path") or ""
 
 
 def tokenizer_json(name: object, words: Sequence[str]) -> str:
@@ -186,7 +201,7 @@ def card(predictor: Predictor, metrics: NestedDict, facts: NestedDict) -> str:
         facts=facts,
         scores={name: key for name, key in prefixes.items() if f"{key}accuracy" in metrics},
         labels=[escaped(label) for label in predictor.metadata.get("labels", ())],
-        dim=predictor.net.embedding.width if facts else None,
+        net=predictor.net,
     )
 
 
@@ -198,11 +213,13 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
 
     trust: packages whose classes its settings may name.
 
-    Raises UserError if a file has changed since it was written, or has another version.
+    Raises UserError if a file has changed since it was written.
     """
     folder = expanded(folder)
-    metadata = read_config(folder)["metadata"]
+    with wrapping_errors(f"{folder} is damaged", REMEDY):
+        check_checksums(folder)
     settings = settings_of(Run(folder, trust))
+    metadata = read_json(folder / EXPORTED)["metadata"]
     tensors = safetensors.torch.load_file(folder / WEIGHTS)
     predictor_class = task_of(settings).class_of("predictor", Predictor)
     if not issubclass(predictor_class, ReviewPredictor):
@@ -211,16 +228,3 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
     ids = Tokenizer.from_file(str(folder / WORDS)).get_vocab()
     words = sorted((word for word in ids if ids[word] >= FIRST_WORD), key=ids.__getitem__)
     return with_table(settings, SavedNet(tensors, metadata), words, vectors_VD)
-
-
-def read_config(folder: Path) -> NestedDict:
-    """Reads config.json of an export.
-
-    Raises UserError if a file has changed, or the folder is of another version.
-    """
-    with wrapping_errors(f"{folder} is damaged or of another version", REMEDY):
-        check_checksums(folder)
-        config = read_json(folder / EXPORTED)
-        if config["format"] != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-    return config

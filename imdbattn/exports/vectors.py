@@ -7,7 +7,6 @@ offset, P phrases.
 import logging
 from collections.abc import Sequence
 from operator import ne
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from imdbattn.data.corpus import read_texts
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import UserError
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.io.files import SavedNet
+from imdbattn.io.files import SavedNet, read_json
 from imdbattn.settings.command_settings import ExportSettings
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest
 from imdbattn.tasks.networks import tuned_ids
@@ -34,15 +34,27 @@ PHRASES = "context.phrases.codes_P"
 
 
 def choose_vectors(
-    predictor: ReviewPredictor, run_folder: Path, metrics: NestedDict, options: ExportSettings
+    predictor: ReviewPredictor, run: Run, metrics: NestedDict, options: ExportSettings
 ) -> tuple[ReviewPredictor, NestedDict]:
-    """Returns the predictor with the vectors to export, and facts about them."""
+    """Returns the predictor with the vectors to export, and facts about them. A predictor that was
+    read from an export keeps its vectors.
+
+    Raises UserError if all words are wanted, and this export does not have them.
+    """
+    if run.kind == "export":
+        facts = read_json(run.settings_file)["export"]
+        if options.vectors == "all" and facts["vectors"] == "training":
+            raise UserError(
+                f"{run.folder} has only the words of its training reviews: vectors=all needs"
+                " the run"
+            )
+        return predictor, facts
     words_K = None
     if options.vectors == "training":
         words_K = training_words(predictor, metrics)
-    chosen = predictor if words_K is None else with_vectors(predictor, words_K)
-    split = "test" if (run_folder / SPLIT_FILES["test"][1]).exists() else "validation"
-    texts = read_texts(run_folder / SPLIT_FILES[split][1])
+    chosen = predictor if words_K is None else with_words(predictor, words_K)
+    split = "test" if (run.folder / SPLIT_FILES["test"][1]).exists() else "validation"
+    texts = read_texts(run.folder / SPLIT_FILES[split][1])
     before = labels_of(predictor, texts)
     labels = before if words_K is None else labels_of(chosen, texts)
     facts = {
@@ -55,10 +67,9 @@ def choose_vectors(
         "changed_labels": sum(map(ne, labels, before)),
     }
     if options.precision == "auto":
-        half = with_vectors(chosen, dtype=torch.float16)
+        half = rounded(chosen, torch.float16)
         if np.isfinite(half.vectors.table_VD).all() and labels_of(half, texts) == labels:
-            facts["precision"] = "float16"
-            return half, facts
+            return half, facts | {"precision": "float16"}
     return chosen, facts
 
 
@@ -106,31 +117,31 @@ def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:
     return [result.output for result in predictor.label(texts)]
 
 
-def with_vectors(
-    predictor: ReviewPredictor, words_K: Tensor | None = None, dtype: torch.dtype = torch.float32
-) -> ReviewPredictor:
-    """Returns the same weights with the vectors of these words only, rounded.
-
-    words_K: their ids, ascending; None for all.
+def with_words(predictor: ReviewPredictor, words_K: Tensor) -> ReviewPredictor:
+    """Returns the same weights with the vectors of these words only. words_K: their ids,
+    ascending.
     """
     weights = predictor.net.state_dict()
-    words = predictor.vectors.words
-    table_VD = table_KD = predictor.net.embedding.vectors_VD
-    metadata = dict(predictor.metadata)
-    if words_K is not None:
-        rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
-        words = [words[row - FIRST_WORD] for row in words_K.tolist()]
-        table_KD = table_VD[rows_K]
-        if SLOTS in weights:
-            slots_R, new_slot_K = weights[SLOTS][rows_K].unique(return_inverse=True)
-            weights[OFFSETS] = weights[OFFSETS][slots_R]
-            weights[SLOTS] = new_slot_K.to(torch.int32)
-        if PHRASES in weights:
-            weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
-        # The ids in the cache are not the ids of these words.
-        metadata["vectors"] = hexdigest({"vectors": metadata["vectors"], "words": words})
-    trained = SavedNet(weights, metadata)
-    return with_table(predictor.settings, trained, words, table_KD.to(dtype).float())
+    table_VD = predictor.net.embedding.vectors_VD
+    rows_K = torch.cat([torch.arange(FIRST_WORD), words_K])
+    words = [predictor.vectors.words[row - FIRST_WORD] for row in words_K.tolist()]
+    if SLOTS in weights:
+        slots_R, new_slot_K = weights[SLOTS][rows_K].unique(return_inverse=True)
+        weights[OFFSETS] = weights[OFFSETS][slots_R]
+        weights[SLOTS] = new_slot_K.to(torch.int32)
+    if PHRASES in weights:
+        weights[PHRASES] = renumbered(weights[PHRASES], rows_K, len(table_VD))
+    # The ids in the cache are not the ids of these words.
+    digest = hexdigest({"vectors": predictor.metadata["vectors"], "words": words})
+    trained = SavedNet(weights, {**predictor.metadata, "vectors": digest})
+    return with_table(predictor.settings, trained, words, table_VD[rows_K])
+
+
+def rounded(predictor: ReviewPredictor, dtype: torch.dtype) -> ReviewPredictor:
+    """Returns the same weights with the vectors rounded to a dtype."""
+    trained = SavedNet(predictor.net.state_dict(), predictor.metadata)
+    table_VD = predictor.net.embedding.vectors_VD.to(dtype).float()
+    return with_table(predictor.settings, trained, predictor.vectors.words, table_VD)
 
 
 def renumbered(codes_P: Tensor, rows_K: Tensor, id_count: int) -> Tensor:

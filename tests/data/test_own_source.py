@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import imdbattn
 from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
@@ -21,7 +22,7 @@ import numpy as np
 
 
 class Films:
-    def __init__(self, count, good="good"):
+    def __init__(self, count, good="good", files=()):
         self.count, self.words = count, ("bad", good)
 
     def __call__(self):
@@ -64,12 +65,14 @@ def words_for(small, target, **arguments):
 def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
     package, settings, composed, small, tmp_path
 ):
-    words = words_for(small, "Films", count=80)
+    files = [f"{tmp_path}/films.csv"]
+    words = words_for(small, "Films", count=80, files=files)
     metrics = fit(settings(*words), tmp_path / "run")
     assert metrics["labels"] == ["0", "1"]
-    assert metrics["test_set"].startswith("filmsets.Films(count=80): a cut of 20%")
+    named = f"filmsets.Films(count=80, files={files}): a cut of 20%"
+    assert metrics["test_set"].startswith(named)
     source = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"]["source"]
-    assert source == {"_target_": "filmsets.Films", "count": 80}
+    assert source == {"_target_": "filmsets.Films", "count": 80, "files": files}
 
     run = str(tmp_path / "run")
     with pytest.raises(UserError, match=r"data\.source\._target_=filmsets.* add trust=filmsets"):
@@ -79,6 +82,12 @@ def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
     cfg = settings(f"run={run}", "trust=filmsets", config="predict")
     (found,), _ = label_texts(cfg, ["a good film"])
     assert found.label in ("0", "1")
+
+    imdbattn.load(run, trust="filmsets").export(tmp_path / "exported")
+    exported = [(tmp_path / "exported" / name).read_text() for name in ("config.json", "README.md")]
+    exported.append((tmp_path / "exported" / "metrics.json").read_text())
+    assert not any(str(tmp_path) in text for text in exported)
+    assert "filmsets.Films(count=80, files=['films.csv']): a cut of 20%" in exported[1]
 
 
 def test_splits_of_the_source_are_used_and_others_are_cut(package, data_settings, small):

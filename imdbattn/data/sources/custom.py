@@ -22,16 +22,26 @@ Items = dict[str, list[Item]]  # by the names in SPLITS; train alone is the spli
 
 def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Source:
     """Returns the reviews that a callable returns. Raises UserError that names the callable."""
-    name, where, items = custom_items(settings, (str, bool, int, float))
+    items = custom_items(settings, (str, bool, int, float))
+    name = source_name(settings)
 
     def load() -> Texts:
         read = {}
         for split, pairs in items.items():
             read[split] = [text for text, _ in pairs], [label for _, label in pairs]
-        return with_class_numbers(read, label_names, where)
+        return with_class_numbers(read, label_names, name)
 
     key_of_labels = label_names and [*label_names]
     return Source("custom", name, repr((name, content_of(items), key_of_labels)), load)
+
+
+def source_name(settings: object) -> str:
+    """Returns the name of a source, such as mypkg.tweets(language=en)."""
+    arguments = as_mapping(settings)
+    name = str(arguments.pop(TARGET))
+    if arguments:
+        name += f"({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+    return name
 
 
 def content_of(items: Items) -> str:
@@ -41,15 +51,10 @@ def content_of(items: Items) -> str:
     )
 
 
-def custom_items(settings: object, others: tuple[type, ...]) -> tuple[str, str, Items]:
-    """Returns a source's name, such as mypkg.tweets(language=en), its name in messages, its items.
-
-    others: the types of a label or a target. Raises UserError that names the callable.
+def custom_items(settings: object, others: tuple[type, ...]) -> Items:
+    """Returns the items of a source. others: the types of a label or a target. Raises UserError
+    that names the callable.
     """
-    arguments = as_mapping(settings)
-    name = str(arguments.pop(TARGET))
-    if arguments:
-        name += f"({', '.join(f'{key}={value}' for key, value in arguments.items())})"
     where, read = import_callable(settings, "data.source")
     with wrapping_errors(where):
         returned = read()
@@ -62,7 +67,7 @@ def custom_items(settings: object, others: tuple[type, ...]) -> tuple[str, str, 
         for split, pairs in splits.items():
             place = f"{where}, {split}" if split else where
             items[split] = [item_of(pair, others, place, row) for row, pair in enumerate(pairs)]
-    return name, where, items
+    return items
 
 
 def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Item:

@@ -58,9 +58,10 @@ def file_source(
 
 def custom_pairs(settings: TranslationSettings) -> Source:
     """Returns the pairs of a custom callable."""
-    from imdbattn.data.sources.custom import content_of, custom_items
+    from imdbattn.data.sources.custom import content_of, custom_items, source_name
 
-    name, _, items = custom_items(settings.source, (str,))
+    items = custom_items(settings.source, (str,))
+    name = source_name(settings.source)
 
     def load() -> Texts:
         tables = {}

@@ -23,7 +23,7 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, in_line, wrapping_errors
-from imdbattn.exports.vectors import labels_of, training_counts, with_vectors
+from imdbattn.exports.vectors import labels_of, rounded, training_counts, with_words
 from imdbattn.io.files import expanded, write_atomically, writing_into
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
@@ -97,7 +97,7 @@ def with_page_words(
 ) -> ReviewPredictor:
     """Returns the predictor with the words that the page keeps, and its vectors rounded."""
     dtype = getattr(torch, precision)
-    small = with_vectors(predictor, words_K, dtype)
+    small = rounded(with_words(predictor, words_K), dtype)
     embedding = small.net.embedding
     if isinstance(embedding, TunedEmbedding):
         embedding.offset_RD.data = embedding.offset_RD.data.to(dtype).float()
