@@ -1,7 +1,6 @@
 """A trained model: predict, explain, evaluate."""
 
 import copy
-import functools
 import os
 import re
 import threading
@@ -10,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from imdbattn.api.display import Metrics, StrPath
@@ -28,15 +26,6 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 MODEL_LOCK = threading.Lock()  # an explanation hooks the model for all threads
-
-
-@functools.cache
-def use_one_thread_in_forks() -> None:
-    """Makes forks of this process compute with one thread. They do not have the threads that OpenMP
-    has started, and would wait for them.
-    """
-    if hasattr(os, "register_at_fork"):  # Windows has no forks
-        os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def load(path: StrPath, trust: str | Iterable[str] | None = None, **data: object) -> "Model":
@@ -72,7 +61,6 @@ class Model:
     """
 
     def __init__(self, predictor: Predictor, folder: Path, options: PredictSettings):
-        use_one_thread_in_forks()
         self.predictor = predictor
         self.folder = folder.resolve()
         self.options = options
@@ -173,6 +161,8 @@ class Model:
         with TemporaryDirectory() as folder:
             file = Path(folder, "given.parquet")
             with wrapping_errors(wanted):
+                if isinstance(data, str) and os.path.exists(data):
+                    raise UserError(f"{data} is a file or folder, which contains labels")
                 # `predict` reads these characters as unknown, too.
                 texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", x) for x in list_of_texts(data)]
                 given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]

@@ -82,18 +82,6 @@ class Explanation:
     prediction: Prediction
 
     @property
-    def text(self) -> str:
-        return self.prediction.text
-
-    @property
-    def label(self) -> str:
-        return self.prediction.label
-
-    @property
-    def probability(self) -> float:
-        return self.prediction.probability
-
-    @property
     def words(self) -> list[str]:
         """The W words that were read; the S source symbols of an encoder-decoder."""
         prediction = self.prediction

@@ -102,11 +102,11 @@ class LocalJobs:
         gpus = gpus_for(settings)
         limit = min(self.n_jobs or jobs_side_by_side(settings, gpus), self.line.total)
         self.jobs.gpus, self.jobs.limit = gpus, limit
-        where = f"GPU {', '.join(gpus)}" if gpus else "the CPU"
+        where = f" on GPU {', '.join(gpus)}" if gpus else ""
         threads = threads_each(limit)
         how = f"{limit} jobs side by side" if threads else "One job after another"
         threads_text = f", {threads} CPU thread{'s' * (threads != 1)} each" if threads else ""
-        log.info("%s on %s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
+        log.info("%s%s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
 
     def wait(self) -> None:
         """Waits a moment, and records the jobs that have ended."""

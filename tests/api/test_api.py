@@ -175,6 +175,8 @@ def test_evaluate_takes_texts_and_labels(model):
     for data, labels in ((["a great film"], None), (None, ["pos"]), (["good", "bad"], ["pos"])):
         with pytest.raises(imdbattn.UserError, match="texts and a label for each"):
             model.evaluate(data, labels)
+    with pytest.raises(imdbattn.UserError, match=r"texts and a label .* is a file or folder"):
+        model.evaluate(f"{model.folder}/metrics.csv", ["pos"])  # it would be one text
 
 
 def test_training_equals_that_of_the_command_and_leaves_the_process_unchanged(

@@ -146,18 +146,23 @@ def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_comp
         (["trainer=gpu"], "0,1,2", 12),
         (["trainer=gpu", "model.net.width=512", "model.net.layers=6"], "0,1,2", 3),
         (["trainer=ddp"], "0,1,2", 1),
+        (["trainer=gpu", "trainer.devices=[1]"], "0,1,2", 1),
     ],
 )
 def test_a_gpu_takes_twelve_small_jobs_or_a_large_one(settings, monkeypatch, words, visible, jobs):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(machine, "cores", lambda: 16)
     cfg = settings("model=residual_pe", *words)
-    assert machine.jobs_side_by_side(cfg, machine.gpus_for(cfg)) == jobs
+    gpus = machine.gpus_for(cfg)
+    assert machine.jobs_side_by_side(cfg, gpus) == jobs
+    # a job that names its device must see all of them
+    assert gpus == [] or cfg.trainer.devices == 1
 
 
-def test_jobs_fit_into_the_memory_of_the_smallest_gpu(settings, monkeypatch, tmp_path):
+def test_jobs_fit_into_the_memory_of_the_smallest_of_their_gpus(settings, monkeypatch, tmp_path):
     """A script stands in for nvidia-smi."""
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 81559\necho 8188\n")
+    script = "#!/bin/sh\ncase $3 in --id=0) echo 81559;; *) echo 81559; echo 8188; esac\n"
+    (tmp_path / "nvidia-smi").write_text(script)
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -165,6 +170,7 @@ def test_jobs_fit_into_the_memory_of_the_smallest_gpu(settings, monkeypatch, tmp
     cfg = settings("model=residual_pe", "trainer=gpu")
     assert machine.gpus_for(cfg) == ["0", "1"]
     assert machine.jobs_side_by_side(cfg, ["0", "1"]) == 12
+    assert machine.jobs_side_by_side(cfg, ["0"]) == 12
 
 
 def test_forks_do_not_share_random_numbers(tmp_path):

@@ -166,6 +166,29 @@ def test_a_logger_that_a_search_folder_names_writes_nowhere_else(shell, tmp_path
     assert f"{place}: add trust=lightning\n" in done.stderr
 
 
+def test_a_search_is_resumed_from_any_folder_with_the_settings_of_its_trials(
+    words, world, shell, tmp_path
+):
+    reviews = shutil.copy(world / "reviews.csv", tmp_path / "my reviews.csv")
+    own = [word for word in words if not word.startswith("data.path=")]
+    own += ["data.path='${oc.env:IMDBATTN_NAME} reviews.csv'"]
+    more = ["n_trials=1", "trainer.max_epochs=1"]
+    done = shell("search", *own, *more, cwd=tmp_path, env={"IMDBATTN_NAME": "my"})
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "inner").mkdir()
+    resume = ["resume=../search", "n_trials=2"]
+    done = shell("search", *resume, cwd=tmp_path / "inner")
+    assert done.returncode == 0, done.stderr
+    runs = map(Run, tmp_path.glob("search/trial-*"))
+    assert [run.trusted_settings["data"]["path"] for run in runs] == 2 * [str(reviews)]
+
+    file = tmp_path / "search" / "search.yaml"
+    file.write_text(file.read_text().replace("layers=1", "layers=2"))
+    done = shell("search", *resume, cwd=tmp_path / "inner")
+    assert done.returncode == 2
+    assert "has another `train` or `seed` than the trials of this search" in done.stderr
+
+
 def test_the_seed_of_a_search_decides_its_trials(tmp_path):
     from imdbattn.tools.search.trials import SearchSettings, Trials, check_space, optuna
 

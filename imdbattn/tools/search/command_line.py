@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,8 +12,8 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
-from imdbattn.launch.hydra_config import PATH_SETTINGS, composed_settings, quote
-from imdbattn.settings.keys import NestedDict, absolute, defaults
+from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.settings.keys import NestedDict, defaults
 from imdbattn.settings.trust import read_settings
 
 # settings that may differ in a resumed search
@@ -25,22 +26,14 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     not have, which apply to all trials.
     """
     known = {"search", "hydra", *defaults("search")} - {"space"}
-    overrides = [override for override in arguments if "=" in override and override[0] != "-"]
+    overrides = [argument for argument in arguments if "=" in argument and argument[0] != "-"]
     others = [override for override in overrides if first_key(override) not in known]
-    of_search = [argument for argument in arguments if argument not in others]
-    return of_search, [prepared(override) for override in others]
+    return [argument for argument in arguments if argument not in others], others
 
 
 def first_key(override: str) -> str:
     """Returns the first part of the key in an override."""
     return re.split(r"[=./@]", override.lstrip("+~"))[0]
-
-
-def prepared(override: str) -> str:
-    """Returns an override of all trials, with an absolute path for resuming from another folder."""
-    name, _, value = override.partition("=")
-    is_path = name.lstrip("+") in PATH_SETTINGS and value not in ("", "null", "hub")
-    return quote(f"{name}={absolute(value)}" if is_path else override)
 
 
 def search(cfg: DictConfig, others: list[str]) -> None:
@@ -61,15 +54,15 @@ def search(cfg: DictConfig, others: list[str]) -> None:
 def resumed(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
     """Returns the settings of a resumed search. Raises UserError for a setting that is fixed."""
     saved = read_settings(folder / SEARCH_FILE)
-    typed = {
-        first_key(override): override for override in (*HydraConfig.get().overrides.task, *others)
-    }
-    if fixed := [override for name, override in typed.items() if name not in CHANGEABLE]:
-        raise UserError(
-            f"resume={values['resume']} uses that search's own settings: omit {fixed[0]}"
-        )
-    # `trust` is never read from the folder.
-    return saved | {name: values[name] for name in ("trust", *typed)}
+    changes = {"trust": values["trust"]}  # it is never read from the folder
+    for override in (*HydraConfig.get().overrides.task, *others):
+        name = first_key(override)
+        if name not in CHANGEABLE:
+            raise UserError(
+                f"resume={values['resume']} uses that search's own settings: omit {override}"
+            )
+        changes[name] = values[name]
+    return saved | changes
 
 
 def new(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
@@ -82,13 +75,19 @@ def new(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
             f"{os.path.relpath(folder)} is not empty: choose another hydra.run.dir, or give resume="
         )
     in_space = [override for override in others if first_key(override) == "space"]
-    values["train"] += [override for override in others if override not in in_space]
-    space = values["space"]
-    for override in OverridesParser.create().parse_overrides(in_space):
-        name = override.key_or_group.partition("space.")[2]
-        value = override.value()
-        space |= {name: value} if name else dict(value)  # type: ignore[arg-type]
+    of_trials = [override for override in others if override not in in_space]
     # A setting that has one value is not in the space.
-    given = {override.lstrip("+").partition("=")[0] for override in others}
-    values["space"] = {name: choices for name, choices in space.items() if name not in given}
-    return values
+    given = {override.lstrip("+").partition("=")[0] for override in of_trials}
+    space = values["space"] | typed_space(in_space)
+    space = {name: choices for name, choices in space.items() if name not in given}
+    return values | {"train": [*values["train"], *of_trials], "space": space}
+
+
+def typed_space(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings in overrides of `space`, such as space.optim.lr=[0.1,0.01], by name."""
+    space: dict[str, Any] = {}
+    for override in OverridesParser.create().parse_overrides([*overrides]):
+        value: Any = override.value()
+        name = override.key_or_group.partition("space.")[2]
+        space |= {name: value} if name else value
+    return space

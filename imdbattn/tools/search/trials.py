@@ -36,7 +36,7 @@ from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
 from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
-from imdbattn.launch.hydra_config import composed_settings, in_quotes, quote
+from imdbattn.launch.hydra_config import PATH_SETTINGS, composed_settings, in_quotes, quote
 from imdbattn.launch.job import ended_jobs, job_of, resumable
 from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
@@ -45,7 +45,7 @@ from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_reports
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
-from imdbattn.settings.keys import as_text
+from imdbattn.settings.keys import absolute, as_text, flat, hexdigest
 from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
@@ -67,6 +67,8 @@ def run_search(options: SearchSettings, folder: Path) -> None:
     """Runs the trials, then trains the best settings with several seeds."""
     space, settings, max_epochs = check_space(options, folder / SEARCH_FILE)
     shown = os.path.relpath(folder)
+    if not options.resume:
+        options = options.model_copy(update={"train": as_recorded(options.train, settings)})
     lock = acquire_lock(
         folder / ".lock", f"{shown} belongs to a search that is still running: wait for it"
     )
@@ -87,8 +89,7 @@ def check_space(options: SearchSettings, file: Path) -> tuple[Space, TrainingSet
     """
     space = {name: distribution(values) for name, values in options.space.items()}
     # These points contain both ends of each range and all values of each list.
-    fields = {name: vars(values) for name, values in space.items()}
-    ends = {name: of.get("choices") or (of["low"], of["high"]) for name, of in fields.items()}
+    ends = {name: ends_of(values) for name, values in space.items()}
     epochs = []
     for index in range(max(map(len, ends.values()))):
         point = {name: values[min(index, len(values) - 1)] for name, values in ends.items()}
@@ -105,6 +106,29 @@ def distribution(values: object) -> BaseDistribution:
         return CategoricalDistribution(choices)  # type: ignore[arg-type]
     has_float = any(type(value) is float for value in values.values())
     return FloatDistribution(**values) if has_float else IntDistribution(**values)
+
+
+def ends_of(values: BaseDistribution) -> Sequence[object]:
+    """Returns both ends of a range, or all values of a list."""
+    if isinstance(values, CategoricalDistribution):
+        return values.choices
+    assert isinstance(values, FloatDistribution | IntDistribution)
+    return values.low, values.high
+
+
+def as_recorded(overrides: Sequence[str], settings: TrainingSettings) -> list[str]:
+    """Returns the overrides of all trials with text in quotes and with absolute paths, so that the
+    search can be resumed from another folder. settings: those of a trial.
+    """
+    values = flat(settings.dump())
+    recorded = []
+    for override in map(quote, overrides):
+        key = override.partition("=")[0]
+        name = key.lstrip("+")
+        if name in PATH_SETTINGS and (path := absolute(values[name])):
+            override = f"{key}={in_quotes(path)}"
+        recorded.append(override)
+    return recorded
 
 
 def as_overrides(params: Mapping[str, object]) -> list[str]:
@@ -152,7 +176,8 @@ def trial_settings(
 def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -> optuna.Study:
     """Opens the study in the journal, which is created if it is absent.
 
-    Raises UserError if it is lost, and an exception of Optuna if it is damaged.
+    Raises UserError if it is lost, or if its trials have other settings, and an exception of Optuna
+    if it is damaged.
     """
     content = journal.read_bytes() if journal.exists() else b""
     # Otherwise trials of an earlier search would be resumed.
@@ -167,13 +192,21 @@ def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -
     elif options.pruner == "hyperband":
         pruner = HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
     storage = JournalStorage(JournalFileBackend(str(journal)))
-    return optuna.create_study(
+    study = optuna.create_study(
         storage=storage,
         pruner=pruner,
         study_name="search",
         direction="maximize",
         load_if_exists=True,
     )
+    shared = hexdigest({"train": options.train, "seed": options.seed})
+    if study.user_attrs.get("shared", shared) != shared:
+        raise UserError(
+            f"{journal.parent / SEARCH_FILE} has another `train` or `seed` than the trials of this"
+            " search: restore it, or start a new search"
+        )
+    study.set_user_attr("shared", shared)
+    return study
 
 
 @dataclass
