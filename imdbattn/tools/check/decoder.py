@@ -38,7 +38,7 @@ class DecoderKind(Kind):
     is_decoder = True
 
     def rules(self) -> list[Rule]:
-        return [*rules.FIRST, *FOR_ALL, Rule("query", query, ("repeatable", "context", "encoder"))]
+        return [*rules.FIRST, *FOR_ALL]
 
     def adapt(self, part: Part, called: Callable[..., Any], module: Any) -> Callable[..., Any]:
         has_cell = any(isinstance(child, nn.LSTM) for child in module.modules())
@@ -187,19 +187,6 @@ def context(part: Part) -> None:
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
         raise mistake("context-computed-once", found[0][0], count=len(found), steps=STEPS)
-
-
-def query(part: Part) -> None:
-    """The query is the state of the decoder's last layer."""
-    net, given = net_of(part), inputs(part, *LENGTHS)
-    outputs, state_BLD, *rest = given
-    other_BLD = state_BLD.clone()
-    other_BLD[:, 0] += 1
-    found, moved = (weights_of(part, net, [outputs, s, *rest]) for s in (state_BLD, other_BLD))
-    if not found or not moved:
-        raise NotChecked("The query was not checked: no weights (B, T) were recognized.")
-    if not same(found[0], moved[0], EXACT):
-        raise mistake("query-of-another-layer", found[0][0], moved[0][0])
 
 
 # --- the prediction of the lab's model ------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The options of the command."""
 
 import argparse
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,13 +48,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
     add(
-        "--json",
-        dest="format",
-        action="store_const",
-        const="json",
-        help="the same as --format json",
-    )
-    add(
         "--points",
         type=points,
         default={},
@@ -86,7 +78,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if asked:
         sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else OWN)]
         entries = [entry for sheet in sheets for entry in sheet.entries]
-        allowed = [name for one in entries for name in (one.name, *one.stub_names, *one.kinds)]
+        allowed = [name for one in entries for name in (one.name, *one.kinds)]
         for part in asked:
             require_known(part, list(dict.fromkeys(allowed)))
     return options
@@ -119,6 +111,4 @@ def points(file: str) -> dict[str, float]:
 def require_known(part: str, allowed: list[str]) -> None:
     """Raises UserError unless it is one of the parts."""
     if part not in allowed:
-        near = get_close_matches(part, allowed, 1, 0.5)
-        meant = f"did you mean {near[0]}?" if near else ", ".join(allowed)
-        raise UserError(f"there is no part {part!r}; {meant}")
+        raise UserError(f"there is no part {part!r}: {', '.join(allowed)}")

@@ -94,12 +94,9 @@ def names_of_checks(part: Part) -> list[str]:
 
 
 def labels_of(part: Part, sheet: Sheet) -> list[str]:
-    """Further names of the part: of its kind, of the sheet, and of the sheet's stub."""
-    labels = [part.kind.name, *part.kind.also_called]
-    for entry in sheet.entries:
-        if entry.kinds[0] == part.kind.name:
-            labels += [entry.name, *entry.stub_names]
-    return labels
+    """Further names of the part: those of its kind, and those of the sheet for this kind."""
+    in_sheet = [entry.name for entry in sheet.entries if entry.kinds[0] == part.kind.name]
+    return [part.kind.name, *part.kind.also_called, *in_sheet]
 
 
 def blocked(result: Result) -> Result:

@@ -42,7 +42,7 @@ class Outcome:
     file: str = ""
     # parts of the file -> names of their checks
     parts: dict[str, list[str]] = field(default_factory=dict)
-    # parts of the file -> further names: of the sheet, of its stub, of the kind of part
+    # parts of the file -> further names: of the kind of part, of the sheet
     labels: dict[str, list[str]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     sheet: str = ""  # its title

@@ -100,11 +100,6 @@ class Entry:
         return any(least <= len(way.arguments) <= most + 1 for way in self.ways)
 
     @property
-    def stub_names(self) -> list[str]:
-        """The classes and functions that the stub defines."""
-        return re.findall(r"(?m)^(?:class|def) (\w+)", self.stub)
-
-    @property
     def is_module(self) -> bool:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
