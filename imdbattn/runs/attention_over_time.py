@@ -3,7 +3,8 @@
 Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.folders.run_folder import head_name
+from imdbattn.nn.watch import Attended
 from imdbattn.tasks.data_module import BatchData, on_gpu
 from imdbattn.tasks.learner import Learner
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
 REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GPU
+QUERY_SHARE = "query_share"  # the quantity that a picture shows as a histogram
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,12 @@ class Measured:
 
 
 class AttentionEntropy(L.Callback):
-    """Logs `measure` of the same validation reviews at each validation, in the first process.
-
-    reviews: number of reviews. log_histograms: the method of the run's Tracker.
+    """Logs the values of `measure` for the same validation reviews at each validation, in the first
+    process. reviews: number of reviews.
     """
 
-    def __init__(
-        self, reviews: int, log_histograms: Callable[[Mapping[str, np.ndarray], int, int], None]
-    ):
-        self.reviews, self.log_histograms = reviews, log_histograms
+    def __init__(self, reviews: int):
+        self.reviews = reviews
         self.batches: list[object] = []
 
     def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -51,8 +51,6 @@ class AttentionEntropy(L.Callback):
         with trainer.precision_plugin.val_step_context():
             measured = measure(module, self.batches)
         module.log_dict(measured.values, rank_zero_only=True)
-        step = trainer.global_step - 1  # Lightning logs the scores with this number
-        self.log_histograms(measured.query_shares, trainer.current_epoch, step)
 
 
 def fixed_batches(data: BatchData, count: int) -> list[object]:
@@ -70,54 +68,50 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
 def measure(module: Learner, batches: Sequence[object]) -> Measured:
     """Measures the net's attention to these batches, in evaluation mode.
 
-    The results are means over the queries of a review, then over the reviews; shares are also
-    averaged over the reviews that are classified correctly, and over the others. Reviews with one
-    key are omitted: their entropy is always 0.
+    The values are means over the queries of a review, then over the reviews; shares are also
+    averaged over the reviews that are classified correctly, and over the others.
     """
-    columns: dict[str, list[tuple[Tensor, ...]]] = {}
-    queries: dict[str, list[np.ndarray]] = {}
+    parts: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # by attention and quantity
     with evaluation_mode(module.net):
         for batch in batches:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
             attention, right_B = module.attention_and_answers(on_device)
             for name, attended in attention.items():
-                several_B = attended.key_count_B > 1
-                entropy_BHQ = attended.entropy()
-                most_B = attended.key_count_B.float().log()  # rounding may exceed it
-                share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
-                largest_BHQ = attended.weights_BHQK.float().amax(-1)
-                means = map(attended.over_queries, (entropy_BHQ, share_BHQ, largest_BHQ))
-                kept = (part[several_B].cpu() for part in (*means, right_B))
-                columns.setdefault(name, []).append(tuple(kept))
-                shown_BQ = attended.is_query_BQ & several_B[:, None]
-                for head, share_BQ in enumerate(share_BHQ.unbind(1), 1):
-                    shares_N = share_BQ[shown_BQ].cpu().numpy()
-                    queries.setdefault(head_name(name, head), []).append(shares_N)
-    shares = {name: np.concatenate(parts) for name, parts in queries.items()}
-    return Measured(means_by_head(columns), shares)
+                for quantity, values_NH in measurements(attended, right_B).items():
+                    parts[name, quantity].append(values_NH.cpu())
+    measured = Measured({}, {})
+    for (name, quantity), parts_NH in parts.items():
+        values_NH = torch.cat(parts_NH)
+        heads = [head_name(name, number) for number in range(1, values_NH.shape[1] + 1)]
+        if quantity == QUERY_SHARE:
+            measured.query_shares.update(zip(heads, values_NH.T.numpy(), strict=True))
+        elif len(values_NH):
+            names = [f"attention_{quantity}/{head}" for head in heads]
+            measured.values.update(zip(names, values_NH.mean(0).tolist(), strict=True))
+    return measured
 
 
-def means_by_head(columns: Mapping[str, Sequence[tuple[Tensor, ...]]]) -> dict[str, float]:
-    """Returns each head's means over reviews, by name.
+def measurements(attended: Attended, right_B: Tensor) -> dict[str, Tensor]:
+    """Returns the measured quantities of an attention by name: (N, H) for the N reviews that have
+    several keys, or for those of them that are classified correctly or wrongly; QUERY_SHARE has a
+    row for each query. Reviews with one key are omitted: their entropy is always 0.
 
-    columns: for each attention and each batch, entropies, shares and largest weights (N, H), and
-    which reviews are classified correctly (N,).
+    right_B: which reviews are classified correctly.
     """
-    values: dict[str, float] = {}
-    for name, parts in columns.items():
-        entropy_NH, share_NH, largest_NH, right_N = map(torch.cat, zip(*parts, strict=True))
-        kinds = {
-            "entropy": entropy_NH,
-            "share": share_NH,
-            "largest": largest_NH,
-            "share_right": share_NH[right_N],
-            "share_wrong": share_NH[~right_N],
-        }
-        for measured, values_NH in kinds.items():
-            if len(values_NH):
-                for head, value in enumerate(values_NH.mean(0).tolist(), 1):
-                    values[f"attention_{measured}/{head_name(name, head)}"] = value
-    return values
+    several_B = attended.key_count_B > 1
+    entropy_BHQ = attended.entropy()
+    most_B = attended.key_count_B.float().log()  # rounding may exceed it
+    share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
+    largest_BHQ = attended.weights_BHQK.float().amax(-1)
+    share_BH = attended.over_queries(share_BHQ)
+    return {
+        "entropy": attended.over_queries(entropy_BHQ)[several_B],
+        "share": share_BH[several_B],
+        "largest": attended.over_queries(largest_BHQ)[several_B],
+        "share_right": share_BH[several_B & right_B],
+        "share_wrong": share_BH[several_B & ~right_B],
+        QUERY_SHARE: share_BHQ.transpose(1, 2)[attended.is_query_BQ & several_B[:, None]],
+    }
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def train_and_score(
     best = best_weights_callback(settings, folder)
     # Lightning moves `best` to the end, and calls the others in this order: a state is saved before
     # any other callback acts.
-    callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best, tracker)]
+    callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=folder, **reloads)
 
@@ -262,9 +262,7 @@ def best_weights_callback(settings: TrainingSettings, folder: Path) -> BestWeigh
     )
 
 
-def other_callbacks(
-    settings: TrainingSettings, best: BestWeights, tracker: Tracker
-) -> list[L.Callback]:
+def other_callbacks(settings: TrainingSettings, best: BestWeights) -> list[L.Callback]:
     """Returns early stopping, the last validation, and the callbacks that only watch or check."""
     callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]
     if custom_parts(settings):
@@ -274,7 +272,7 @@ def other_callbacks(
     if settings.attention_reviews:
         from imdbattn.runs.attention_over_time import AttentionEntropy
 
-        callbacks.append(AttentionEntropy(settings.attention_reviews, tracker.log_histograms))
+        callbacks.append(AttentionEntropy(settings.attention_reviews))
     if settings.patience:
         monitor, mode = str(best.monitor), best.mode
         callbacks.append(

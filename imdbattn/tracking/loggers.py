@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
 from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 from packaging.requirements import Requirement
@@ -50,9 +49,6 @@ class RunLogger:
     def start(self, run: StartedRun) -> bool:
         """Called before the first step. Returns False, after a warning, to be left out."""
         return True
-
-    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Called at each validation with numbers from 0 to 1 by name, to be shown as histograms."""
 
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
         """Called when a run is finished.
@@ -141,12 +137,6 @@ class Tracker:
                     loggers.append(logger)
                     self.started[choice] = receiver
         return loggers
-
-    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        """Logs histograms to the loggers that support them. A failure causes only a warning."""
-        for choice, logger in self.started.items():
-            with only_warning(log, f"logger.{choice}: histograms were not logged"):
-                logger.log_histograms(shares, epoch, step)
 
     def publish(self, folder: Path, metrics: NestedDict) -> None:
         """Logs the results in a run folder. A failure causes only a warning.

@@ -20,7 +20,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-import numpy as np
 import requests  # W&B depends on it
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
@@ -117,15 +116,6 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
             run.log(pictures_and_page("comparison", folder / "figures", page))
         finally:
             finish_wandb(run)
-
-    def log_histograms(self, shares: Mapping[str, np.ndarray], epoch: int, step: int) -> None:
-        edges = np.linspace(0, 1, 21)
-        logged: dict[str, object] = {}
-        for name, values in shares.items():
-            counts = np.histogram(values, edges)
-            logged[f"attention_queries/{name}"] = wandb.Histogram(np_histogram=counts)
-        # epoch and step as Lightning logs them
-        self.experiment.log({**logged, "epoch": epoch, STEP: step})
 
     def end(self, failed: bool) -> None:
         finish_wandb(self.experiment, failed)

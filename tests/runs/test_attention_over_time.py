@@ -10,10 +10,10 @@ import torch
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run, read_curves
 from imdbattn.runs.apply import load_predictor
+from imdbattn.runs.attention_over_time import measure
 from imdbattn.runs.fit import fit
 from tests.nets import batch, learner, net
 from tests.resuming import saved
-from tests.wandb_files import read_back, records
 
 
 def train(settings, small, folder, *overrides):
@@ -99,19 +99,8 @@ def test_a_penalty_without_attention_is_refused_before_anything_is_written(
     assert not list((tmp_path / "run").glob("*"))
 
 
-def test_histograms_are_in_wandb(settings, small, tmp_path):
-    train(settings, small, tmp_path, "logger=wandb", "model=base", "trainer.max_epochs=1")
-    found = read_back(tmp_path)
-    name = "attention_queries/layer1_head1"
-    assert {name, "attention_share/layer1_head1"} <= found.logged
-    histogram = found.summary[name]
-    assert histogram["_type"] == "histogram"
-    words_read = Run(tmp_path).table("validation_predictions.parquet")["length"].sum()
-    assert sum(histogram["values"]) == words_read, "each word of the 24 reviews is a query"
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    steps = set()
-    for record in records(file):
-        row = {(*item.nested_key, item.key)[0]: item.value_json for item in record.history.item}
-        if row.keys() & {name, "attention_share/layer1_head1"}:
-            steps.add(row["trainer/global_step"])
-    assert len(steps) == 1, "histograms and means have the same step"
+def test_each_word_of_a_review_of_several_words_is_a_query_of_the_histogram(settings):
+    model = net(settings, "residual_heads")
+    texts = [[3, 4, 5], [6], [7, 8], []]
+    shares = measure(learner(settings("model=base"), model), [batch(model, texts)]).query_shares
+    assert len(shares["layer1_head1"]) == 3 + 2
