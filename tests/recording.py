@@ -80,7 +80,7 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     """Lets steps be recorded on the CPU, on batches that are made together, as on a GPU."""
     backend = Tapes()
     monkeypatch.setattr(recorded, "CudaGraphs", lambda device: backend)
-    monkeypatch.setattr(trainer, "RECORDED_ON", (CPUAccelerator,))
+    monkeypatch.setattr(trainer, "CUDAAccelerator", CPUAccelerator)
     monkeypatch.setattr(data_module, "on_gpu", lambda batches: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.accelerators import CPUAccelerator, CUDAAccelerator
+from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
@@ -19,7 +19,6 @@ from imdbattn.runs.resume import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, instantiate
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
-RECORDED_ON = (CUDAAccelerator,)  # training steps are recorded on these
 IGNORED_WARNINGS = (
     "is smaller than the logging interval",
     "your dataloader is not resumable",  # our sampler is resumable
@@ -81,7 +80,7 @@ def build_trainer(
     }
     with wrapping_errors("trainer"):
         trainer = trainer_class(**(values | ours))
-    if isinstance(trainer.accelerator, RECORDED_ON):
+    if isinstance(trainer.accelerator, CUDAAccelerator):
         from imdbattn.tasks.recorded import RecordSteps
 
         trainer.callbacks.append(RecordSteps())  # type: ignore[attr-defined]
@@ -97,10 +96,8 @@ def callbacks_of(settings: Any) -> list[L.Callback]:
 
 
 def check_hardware(settings: TrainingSettings) -> None:
-    """Raises UserError if the settings need a GPU or a SLURM job that is missing, or recorded steps
-    where they are not possible.
-
-    It is called before data are read.
+    """Raises UserError if the settings need a GPU or a SLURM job that is missing. It is called
+    before data are read.
     """
     instead = "use trainer=ddp_cpu, or trainer=cpu for one process"
     accelerator, machines = settings.trainer.accelerator, settings.trainer.num_nodes
@@ -115,7 +112,3 @@ def check_hardware(settings: TrainingSettings) -> None:
             f"trainer.num_nodes={machines}: this process was started by neither srun nor torchrun;"
             f" {instead}"
         )
-    has_cuda = accelerator != "cpu" and torch.cuda.is_available()
-    kind = CUDAAccelerator if has_cuda else CPUAccelerator
-    if settings.record_steps is True and kind not in RECORDED_ON:
-        raise UserError("record_steps=true: only steps on a CUDA device can be recorded")

@@ -22,7 +22,6 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from imdbattn.data.ragged import with_tensors
-from imdbattn.errors import UserError
 from imdbattn.settings.trust import custom_parts
 from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
@@ -100,8 +99,7 @@ class StepRecorder:
 
     Each shape of a batch is recorded when it first occurs. The very first step is eager: it creates
     the optimizer's state. If a recording fails, or does not compute what an eager step computes,
-    all further steps are eager, which is logged; with record_steps=true UserError is raised
-    instead.
+    all further steps are eager, which is logged.
 
     module: the Learner. one_by_one: whether each call of Lightning's loop makes only one step.
     """
@@ -229,8 +227,6 @@ class StepRecorder:
 
     def give_up(self, batch: Any, reason: str) -> Tensor:
         """Makes this step and all later ones without a recording."""
-        if self.module.settings.record_steps is True:
-            raise UserError(f"record_steps=true: a training step cannot be recorded: {reason}")
         log.warning("Training steps are not recorded from here on: %s", reason)
         self.recordings.clear()
         self.can_record = False
@@ -395,32 +391,28 @@ def count_step(trainer: L.Trainer) -> None:
 
 
 class RecordSteps(L.Callback):
-    """Uses a StepRecorder for the training steps where they can be recorded; otherwise logs why
-    not, or raises UserError with record_steps=true, before anything is written. With
+    """Uses a StepRecorder for the training steps, or logs why they cannot be recorded. With
     record_steps=false Lightning makes the steps.
 
-    With record_steps=auto, steps with custom parts are not recorded: a recording would freeze what
+    Steps with custom parts are recorded with record_steps=true only: a recording would freeze what
     their Python code computes in each step, for example from the number of the step.
     """
 
-    def on_fit_start(self, trainer: L.Trainer, module: Any) -> None:
-        setting = module.settings.record_steps
-        reason = obstacle(trainer, module)
-        if reason and setting is True:
-            raise UserError(f"record_steps=true: {reason}")
-        if reason is None and (custom := custom_parts(module.settings)):
-            reason = f"{custom[0]} may compute numbers in Python; record_steps=true records them"
-        if reason and setting == "auto" and trainer.is_global_zero:
-            log.info("Training steps are not recorded: %s", reason)
-        self.can_record = setting is True or (setting == "auto" and reason is None)
-
     def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
-        if self.can_record:
+        setting = module.settings.record_steps
+        if setting is False:
+            return
+        reason, custom = obstacle(trainer, module), custom_parts(module.settings)
+        if reason is None and custom and setting == "auto":
+            reason = f"{custom[0]} may compute numbers in Python; record_steps=true records them"
+        if reason is None:
             # The user's callbacks and methods must see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)
             one_by_one = overridden or bool(module.settings.trainer.given().get("callbacks"))
             module.recorder = StepRecorder(module, CudaGraphs(module.device), one_by_one)
+        elif trainer.is_global_zero:
+            log.warning("Training steps are not recorded: %s", reason)
 
     def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
         module.recorder = None

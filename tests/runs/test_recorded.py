@@ -78,8 +78,7 @@ def assert_equal_up_to_rounding(one, other) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        ("trainer.val_check_interval=7", "data.curriculum=[4]"),
-        ("trainer.max_steps=29",),
+        ("trainer.val_check_interval=7", "data.curriculum=[4]", "trainer.max_steps=31"),
         slow(("trainer.limit_train_batches=11", "optim=lazy_adamw")),
     ],
 )
@@ -115,11 +114,11 @@ def test_encoder_decoders_have_few_shapes_and_are_recorded(settings, tapes, monk
     assert not differences(tmp_path / "eager", tmp_path / "recorded")
 
 
-def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, monkeypatch):
+def test_a_learning_rate_that_is_frozen_in_a_recording_is_noticed(run, tapes, caplog, monkeypatch):
     """The silent fault of recorded steps: the first rate is used in all of them."""
     monkeypatch.setattr(StepRecorder, "set_rates", lambda self: None)
-    with pytest.raises(UserError, match=r"cannot be recorded: weights that an eager step moves by"):
-        run("recorded", "record_steps=true")
+    run("recorded", "trainer.max_steps=2")
+    assert "from here on: weights that an eager step moves by" in caplog.text
 
 
 class Counting(Muon):
@@ -144,19 +143,6 @@ def test_a_run_whose_recording_differs_goes_on_eagerly_and_says_so(run, tapes, c
     assert len(lines) == 1
     assert "from here on: weights that an eager step moves by" in lines[0]
     assert saved(folder)["global_step"] == 44
-
-
-def test_a_loss_that_reads_a_value_is_not_recorded(run, tapes, caplog, monkeypatch):
-    loss = ReviewClassifier.training_loss
-
-    def reading(self, batch):
-        return loss(self, batch) * (2 if batch.tokens_BT.sum().item() else 1)
-
-    monkeypatch.setattr(ReviewClassifier, "training_loss", reading)
-    eager = run("lightning", "record_steps=false")
-    replayed = run("recorded")
-    assert "from here on: RuntimeError: a value is read within a step" in caplog.text
-    assert_equal_up_to_rounding(eager, replayed)
 
 
 class Reading(Muon):
@@ -237,22 +223,16 @@ class Watches(L.Callback):
         ),
     ],
 )
-def test_steps_that_cannot_be_recorded_are_eager_or_an_error(
-    run, tapes, caplog, tmp_path, overrides, reason
-):
-    with caplog.at_level(logging.INFO):
-        run("auto", *overrides, "trainer.max_epochs=1")
+def test_steps_that_cannot_be_recorded_are_eager(run, tapes, caplog, overrides, reason):
+    run("steps", *overrides, "record_steps=true", "trainer.max_steps=2")
     assert [reason in line for line in caplog.messages if "not recorded" in line] == [True]
-    with pytest.raises(UserError, match=rf"record_steps=true: .*{reason}"):
-        run("true", *overrides, "record_steps=true")
     assert not tapes.recorded
-    assert not (tmp_path / "true" / "config.yaml").exists()
 
 
 # --- stopping and resuming ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("call", "how"), [(3, "signal"), (2, "crash")])
+@pytest.mark.parametrize(("call", "how"), [(3, "signal"), slow(2, "crash")])
 def test_a_recorded_run_that_was_stopped_equals_one_that_was_not(
     run, tapes, monkeypatch, settings, small, tmp_path, call, how
 ):

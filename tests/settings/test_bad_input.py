@@ -172,10 +172,6 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("trainer=ddp_cpu", "trainer.num_nodes=2", "data.path=/nothing.csv"),
         "num_nodes=2: .* neither srun nor torchrun",
     ),
-    "recorded steps on a processor": (
-        typed("record_steps=true", "data.path=/nothing.csv"),
-        "record_steps=true: only steps on a CUDA device",
-    ),
     # parts
     "heads that do not divide": (
         typed("model.net.layer.heads=3"),
