@@ -69,7 +69,7 @@ class Tapes:
         with Tape(keeps=False):
             yield
 
-    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    def record(self, work: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
         self.recorded += 1
         with Tape() as tape:
             result = work()

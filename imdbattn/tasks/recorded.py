@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -22,6 +22,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from imdbattn.data.ragged import with_tensors
+from imdbattn.errors import in_line
 from imdbattn.settings.trust import custom_parts
 from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
@@ -71,9 +72,9 @@ class CudaGraphs:
         finally:
             torch.cuda.set_sync_debug_mode(before)
 
-    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
-        """Records `work`. Returns a function that replays it, and the tensor that `work` returned,
-        which each replay fills again.
+    def record(self, work: Callable[[], "StepResult"]) -> tuple[Callable[[], object], "StepResult"]:
+        """Records `work`. Returns a function that replays it, and what `work` returned: each replay
+        fills its tensors again.
         """
         graph = torch.cuda.CUDAGraph()
         try:
@@ -87,11 +88,19 @@ class CudaGraphs:
         return graph.replay, result
 
 
+class StepResult(NamedTuple):
+    """What a step computes."""
+
+    loss: Tensor  # detached
+    sums_3: Tensor | None  # what `Learner.add_to_epoch` appends; None if it is not called
+    norm: Tensor | None  # norm of the gradient; None if it is not clipped
+
+
 @dataclass(frozen=True)
 class Recording:
     batch: Any  # static tensors, which `replay` reads
     replay: Callable[[], object]
-    result: Tensor  # what `StepRecorder.whole_step` returned; each replay fills it again
+    result: StepResult  # static tensors, which `replay` fills
 
 
 class StepRecorder:
@@ -117,7 +126,6 @@ class StepRecorder:
         self.lrs = [torch.zeros((), device=module.device) for _ in groups]
         self.recordings: dict[tuple[object, ...], Recording] = {}
         self.is_warm = False
-        self.has_sums = self.has_norm = False  # see `whole_step`
         self.recorded_with = self.constants()
 
     # --- several steps in one call of Lightning's loop --------------------------------------------
@@ -143,16 +151,16 @@ class StepRecorder:
         number, epoch = self.trainer.global_step + 1, self.trainer.current_epoch
         lr = self.optimizer.param_groups[0]["lr"]
         result = self.make_step(batch)
-        if self.has_sums:
-            self.module.epoch_sums.append(result[1:4])
-        if self.has_norm:
-            self.module.gradient_norms.append(result[-1])
-        return Step(batch, result[0], number, epoch, lr)
+        if result.sums_3 is not None:
+            self.module.epoch_sums.append(result.sums_3)
+        if result.norm is not None:
+            self.module.gradient_norms.append(result.norm)
+        return Step(batch, result.loss, number, epoch, lr)
 
     # --- one step ---------------------------------------------------------------------------------
 
-    def make_step(self, batch: Any) -> Tensor:
-        """Makes one step, eagerly or by a replay. Returns what `whole_step` returns."""
+    def make_step(self, batch: Any) -> StepResult:
+        """Makes one step, eagerly or by a replay."""
         if not (self.can_record and self.is_warm):
             self.is_warm = True
             return self.eager_step(batch)
@@ -167,18 +175,17 @@ class StepRecorder:
         copy_tensors(batch, recording.batch)
         self.set_rates()
         recording.replay()
-        return recording.result.clone()
+        return with_tensors(recording.result, Tensor.clone)
 
-    def eager_step(self, batch: Any) -> Tensor:
+    def eager_step(self, batch: Any) -> StepResult:
         with self.graphs.aside(), self.device_numbers():
             return self.whole_step(batch)
 
-    def whole_step(self, batch: Any) -> Tensor:
-        """Makes one step: gradients, clipping and update. Returns the loss, the three sums that
-        `Learner.add_to_epoch` adds if it is called and, if gradients are clipped, their norm.
-        """
+    def whole_step(self, batch: Any) -> StepResult:
+        """Makes one step: gradients, clipping and update. Does not change the sums of the epoch."""
         module, trainer = self.module, self.trainer
-        added, clipped = len(module.epoch_sums), len(module.gradient_norms)
+        sums, norms = module.epoch_sums, module.gradient_norms
+        added, clipped = len(sums), len(norms)
         self.optimizer.zero_grad()
         bfloat16, device = trainer.precision == BFLOAT16, module.device.type
         # Without this, weights would be cast once and frozen.
@@ -189,66 +196,75 @@ class StepRecorder:
             self.optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
         )
         self.optimizer.step()
-        values = [loss.detach().float()[None]]
-        self.has_sums = len(module.epoch_sums) > added
-        self.has_norm = len(module.gradient_norms) > clipped
-        if self.has_sums:
-            values.append(module.epoch_sums.pop())
-        if self.has_norm:
-            values.append(module.gradient_norms.pop().float()[None])
-        return torch.cat(values)
+        sums_3 = sums.pop() if len(sums) > added else None
+        norm = norms.pop() if len(norms) > clipped else None
+        return StepResult(loss.detach(), sums_3, norm)
 
-    def record(self, batch: Any, key: tuple[object, ...]) -> Tensor:
-        """Records a shape and makes the step of its first batch, by a replay that is compared with
-        an eager step.
-        """
-        reason, before, restore = "", self.weights(), self.snapshot()
-        static = with_tensors(batch, Tensor.clone)
+    def record(self, batch: Any, key: tuple[object, ...]) -> StepResult:
+        """Records a shape and makes the step of its first batch, by a replay."""
+        restore = self.snapshot()
         try:
             with self.graphs.aside():
-                with self.graphs.refusing_reads(), self.device_numbers():
-                    expected = self.whole_step(static)
-                stepped = self.weights()
-                # The weights, counts and rates differ from those of the check, so that the check
-                # detects any of them that the recording has frozen.
-                with self.device_numbers(factor=2.0, more=1e-3):
-                    replay, result = self.graphs.record(lambda: self.whole_step(static))
-                restore()
-                self.set_rates()
-                replay()
-                reason = self.difference(before, stepped, expected, result)
+                recording = self.checked_recording(batch, restore)
         except Exception as error:  # the step can be made without a recording
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        if reason:
             restore()
-            return self.give_up(batch, reason)
-        self.recordings[key] = Recording(static, replay, result)
-        return result.clone()
+            return self.give_up(batch, in_line(error))
+        self.recordings[key] = recording
+        return with_tensors(recording.result, Tensor.clone)
 
-    def give_up(self, batch: Any, reason: str) -> Tensor:
+    def checked_recording(self, batch: Any, restore: Callable[[], None]) -> Recording:
+        """Makes a step eagerly, records it, and replays it from the state before the eager one.
+
+        restore: restores that state. Raises ValueError if the replay differs from the eager step.
+        """
+        static, before = with_tensors(batch, Tensor.clone), self.weights()
+        with self.graphs.refusing_reads(), self.device_numbers():
+            expected = self.whole_step(static)
+        stepped = self.weights()
+        # It is recorded with other weights, counts and rates than it is replayed with, so that the
+        # comparison detects any of them that the recording has frozen.
+        with self.device_numbers(factor=2.0, more=1e-3):
+            replay, result = self.graphs.record(lambda: self.whole_step(static))
+        restore()
+        self.set_rates()
+        replay()
+        self.check_equal(before, stepped, expected, result)
+        return Recording(static, replay, result)
+
+    def give_up(self, batch: Any, reason: str) -> StepResult:
         """Makes this step and all later ones without a recording."""
         log.warning("Training steps are not recorded from here on: %s", reason)
         self.recordings.clear()
         self.can_record = False
         return self.eager_step(batch)
 
-    def difference(
-        self, before: list[Tensor], eager: list[Tensor], expected: Tensor, result: Tensor
-    ) -> str:
-        """Returns how the replayed step differs from the eager one beyond rounding; or nothing.
+    def check_equal(
+        self,
+        before: list[Tensor],
+        stepped: list[Tensor],
+        expected: StepResult,
+        result: StepResult,
+    ) -> None:
+        """Raises ValueError if the replayed step differs from the eager one beyond rounding.
 
-        before, eager: weights of each group of parameters. expected, result: see `whole_step`.
+        before, stepped: weights of each group of parameters before and after the eager step.
+        expected, result: of the eager step, and of the replay.
         """
-        names = {"loss": 0} | ({"norm of the gradient": -1} if self.has_norm else {})
-        for name, index in names.items():
-            one, other = expected[index].item(), result[index].item()
+        numbers = [("loss", expected.loss, result.loss)]
+        if expected.norm is not None and result.norm is not None:
+            numbers.append(("norm of the gradient", expected.norm, result.norm))
+        for name, of_eager, of_replay in numbers:
+            one, other = of_eager.item(), of_replay.item()
             if not is_close(other, one, scale=abs(one)):
-                return f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
-        for start, stepped, replayed in zip(before, eager, self.weights(), strict=True):
-            moved, error = (stepped - start).norm().item(), (replayed - stepped).norm().item()
+                raise ValueError(
+                    f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
+                )
+        for start, end, replayed in zip(before, stepped, self.weights(), strict=True):
+            moved, error = (end - start).norm().item(), (replayed - end).norm().item()
             if not is_close(error, 0.0, scale=moved):
-                return f"weights that an eager step moves by {moved:g} differ by {error:g}"
-        return ""
+                raise ValueError(
+                    f"weights that an eager step moves by {moved:g} differ by {error:g}"
+                )
 
     # --- what a recording reads -------------------------------------------------------------------
 

@@ -157,7 +157,7 @@ def test_each_review_counts_once_if_a_recording_fails_after_the_loss(run, tapes,
     optimizer = (f"optim._target_={Reading.__module__}.Reading", "trust=tests")
     eager = run("lightning", "record_steps=false", *optimizer)
     replayed = run("recorded", *optimizer)
-    assert "from here on: RuntimeError: a value is read within a step" in caplog.text
+    assert "from here on: a value is read within a step" in caplog.text
     assert_equal_up_to_rounding(eager, replayed)
 
 
