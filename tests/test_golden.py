@@ -6,8 +6,9 @@ import pytest
 from filelock import FileLock
 
 from tests.commands import run_process
-from tests.golden import FILE, LOSSES
+from tests.golden import ALONE, FILE, LOSSES
 from tests.marks import slow_except
+from tests.nets import learner, net
 from tests.processes import ENVIRONMENT
 
 EXPECTED = json.loads(FILE.read_text())
@@ -33,6 +34,13 @@ def measured(shared):
         return json.loads(file.read_text())
 
     return get
+
+
+@pytest.mark.parametrize("rung", ALONE)
+def test_every_rung_builds_the_model_it_names(settings, rung):
+    """By the names of its weights; rungs with equal names differ in tests/nn/test_word_order.py."""
+    module = learner(settings(f"model={rung}"), net(settings, rung))
+    assert sorted(module.state_dict()) == EXPECTED[rung]["names"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import ast
 import re
 from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -97,25 +96,6 @@ def test_every_import_of_the_package_resolves():
             if name not in FILES or (inner and inner not in names_in(name)):
                 wrong.append(f"{module} -> {name} {inner}")
     assert not wrong
-
-
-class Executed(ast.NodeTransformer):
-    """Removes imports for type checkers: the classes of a room may name each other as types."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if "TYPE_CHECKING" in ast.unparse(node.test) else node
-
-
-def test_there_are_no_import_cycles():
-    graph = {}
-    for module, file in FILES.items():
-        tree = Executed().visit(ast.parse(file.read_text()))
-        names = {name for name, _ in imported(ast.walk(tree))}
-        graph[module] = (names & FILES.keys()) - {module}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_networks_need_only_torch():

@@ -56,11 +56,6 @@ def test_no_private_name_of_a_library_is_used():
     assert not wrong
 
 
-def test_private_names_are_found():
-    code = "import torch\nfrom hydra._internal import a\nx = torch._C\nx._trainer = torch.nn.Linear"
-    assert private_names(ast.parse(code)) == {"hydra._internal.a", "torch._C", "x._trainer"}
-
-
 def test_no_file_of_tests_is_imported():
     """Helpers stand in files of their own."""
     for file in FILES:

@@ -251,7 +251,6 @@ def test_a_changed_wheel_is_refused(tmp_path, monkeypatch):
 
 
 def test_torchtext_loads_6b_from_our_cache(tmp_path, monkeypatch):
-    torch = pytest.importorskip("torch")
     calls = []
 
     def fake(**asked: object) -> types.SimpleNamespace:

@@ -1,4 +1,4 @@
-"""Parts of imdbattn.nn work alone, on sequences that are padded on either side."""
+"""Parts of imdbattn.nn work alone, as their docstrings say."""
 
 import doctest
 import importlib
@@ -6,12 +6,9 @@ import pkgutil
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from imdbattn import nn
 from imdbattn.nn import sequence_mask
-from imdbattn.nn.beyond import attention, context
 
 MODULES_OF_NN = [
     importlib.import_module(found.name)
@@ -19,41 +16,6 @@ MODULES_OF_NN = [
 ]
 SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
 WIDTH, LENGTH = 8, 7
-MODULES = {
-    **{
-        f"SelfAttention-{score.__name__}": lambda s=score: nn.SelfAttention(WIDTH, 2, score=s)
-        for score in SCORES
-    },
-    "SelfAttention-Uniform": lambda: nn.SelfAttention(WIDTH, 2, score=attention.Uniform),
-    "SelfAttention-distances": lambda: nn.SelfAttention(WIDTH, 2, distances=attention.Distances),
-    "ProjectedLayer": lambda: attention.ProjectedLayer(WIDTH, heads=4),
-    "RotaryLayer": lambda: attention.RotaryLayer(WIDTH),
-    "LabelQueryPooling": lambda: attention.LabelQueryPooling(WIDTH, classes=3),
-    "PlainLayer": lambda: nn.PlainLayer(WIDTH, heads=4),
-    "ResidualLayer": lambda: nn.ResidualLayer(WIDTH),
-    "SinusoidalPositions": lambda: nn.SinusoidalPositions(WIDTH),
-    "LearnedPositions": lambda: nn.LearnedPositions(WIDTH, length=20),
-    "Convolution": lambda: context.Convolution(WIDTH),
-    "MeanPooling": lambda: nn.MeanPooling(WIDTH),
-    "LearnedQueryPooling": lambda: nn.LearnedQueryPooling(WIDTH, nn.Additive),
-    "TextQueryPooling": lambda: nn.TextQueryPooling(WIDTH),
-    "ClsPooling": lambda: Cls(WIDTH),
-}
-
-
-class Cls(nn.ClsPooling):
-    """With its two steps in one."""
-
-    def forward(self, x_BTD, mask):
-        return super().forward(*self.prepend(x_BTD, mask))
-
-
-def made(name: str) -> torch.nn.Module:
-    """A module in evaluation mode, in float64 and without zeros that could hide a mistake."""
-    module = MODULES[name]().double().eval()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return module
 
 
 def test_the_examples_of_docstrings_run():
@@ -67,27 +29,14 @@ def test_the_examples_of_docstrings_run():
     assert ran > 3
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_sequence_is_the_same_alone_and_padded_on_either_side(name):
-    """A review scores the same alone and in a batch."""
-
-    @given(
-        st.integers(0, 10_000),
-        st.lists(st.integers(1, LENGTH), min_size=1, max_size=4),
-        st.booleans(),
-    )
-    @settings(max_examples=6)
-    def holds(seed, lengths, left):
-        torch.manual_seed(seed)
-        module, x_BTD = made(name), torch.randn(len(lengths), LENGTH, WIDTH, dtype=torch.float64)
-        mask_BT = sequence_mask(torch.tensor(lengths), LENGTH)
-        mask_BT = mask_BT.flip(1) if left else mask_BT
-        together = module(x_BTD, nn.WordPositions.of(mask_BT))
-        for x_TD, mask_T, found in zip(x_BTD, mask_BT, together, strict=True):
-            (alone,) = module(x_TD[mask_T][None], nn.WordPositions.of(mask_T[mask_T][None]))
-            torch.testing.assert_close(found[mask_T] if len(found) == LENGTH else found, alone)
-
-    holds()
+def test_padding_may_be_before_the_words():
+    """tests/nn/test_padding_invariance.py has padding after them."""
+    torch.manual_seed(0)
+    f, x_BTD = nn.SelfAttention(WIDTH, 2).double(), torch.randn(2, LENGTH, WIDTH).double()
+    mask_BT = sequence_mask(torch.tensor([3, LENGTH]), LENGTH).flip(1)
+    together = f(x_BTD, nn.WordPositions.of(mask_BT))[0, -3:]
+    alone = f(x_BTD[:1, -3:], nn.WordPositions.of(mask_BT[:1, -3:]))[0]
+    torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("score", SCORES)

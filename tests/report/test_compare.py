@@ -238,17 +238,6 @@ def test_a_run_records_the_overrides_that_name_it_also_when_it_is_resumed(small,
     assert OmegaConf.load(tmp_path / "other" / "config.yaml").variant != before.variant
 
 
-def test_hardware_logging_and_paths_divide_no_variant(tmp_path):
-    """tests/settings/test_variants.py has all of these settings."""
-    changes = [{"trainer__accelerator": "gpu"}, {"trainer__devices": 2}, {"threads": 1}]
-    changes += [{"logger__wandb__project": "mine"}, {"pictures": False}, {"data__path": "/b"}]
-    for seed, changed in enumerate(changes):
-        write_run(tmp_path / str(seed), seed=seed, **changed)
-    write_run(tmp_path / "other", trainer__precision="bf16-mixed")
-    assert labels_of(found := quick(tmp_path)) == ["mean", "mean precision=bf16-mixed"]
-    assert len(found["variants"][0]["seeds"]) == len(changes)
-
-
 def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
     common = {"trainer__max_epochs": 3, "data__max_tokens": 128}
     write_run(tmp_path / "a", "mean", **common)

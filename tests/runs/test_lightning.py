@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from lightning.pytorch import callbacks
 
 from imdbattn.runs.fit import fit
 
@@ -133,8 +132,6 @@ def test_callbacks_are_a_list_or_a_mapping(trained_with, words):
 def test_the_weights_that_a_callback_changes_are_scored_as_they_were_validated(
     own, trained_with, words
 ):
-    if not hasattr(callbacks, words.partition(",")[0]):
-        pytest.skip("lightning >= 2.6")
     metrics = trained_with(
         f"+trainer.callbacks=[{{_target_: lightning.pytorch.callbacks.{words}}}]"
     )

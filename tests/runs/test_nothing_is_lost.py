@@ -64,8 +64,8 @@ def test_a_sweep_into_a_folder_with_files_of_the_user_is_refused(shell, small, t
 def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name):
     file = tmp_path / "mine" / name
     file.parent.mkdir(parents=True)
-    # of a program like ours
-    theirs = "model: {name: mine}\ndata: {source: x}\ntrainer: {max_epochs: 3}\nseed: 1\n"
+    # of a program like ours, or copied from a run
+    theirs = "task: a\ndata: b\nmodel: c\noptim: d\ntrainer: e\nseed: 1\n"
     file.write_text(theirs)
     done = shell("train", *small, "model=mean", "hydra.run.dir=.", cwd=tmp_path / "mine")
     assert done.returncode == 2
@@ -73,19 +73,6 @@ def test_a_folder_with_files_of_the_user_is_refused(shell, small, tmp_path, name
         done.stderr == "error: . contains files other than a run's: choose another hydra.run.dir\n"
     )
     assert contents(tmp_path / "mine") == {name: theirs.encode()}
-
-
-def test_a_folder_into_which_settings_of_a_run_were_copied_is_refused(
-    trained, shell, small, tmp_path
-):
-    project = tmp_path / "project"
-    project.mkdir()
-    shutil.copy(trained("mean")[0] / "config.yaml", project)
-    before = contents(project)
-    done = shell("train", *small, "model=mean", "hydra.run.dir=project", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "contains files other than a run's" in done.stderr
-    assert contents(project) == before
 
 
 def test_a_run_that_was_killed_when_it_began_is_replaced(trained, settings, small, tmp_path):

@@ -13,20 +13,8 @@ from imdbattn.report.run_figures import (
     position_tables,
     scores_by_distance,
 )
-from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
-from tests.resuming import saved
-
-
-@pytest.fixture(scope="session")
-def reader(trained, settings):
-    """reader("base", overrides...): the model of a rung trained on the small world."""
-
-    def load(rung: str, *overrides: str):
-        folder, _ = trained(rung, *overrides)
-        return load_predictor(settings(f"run={folder}", config="predict"))[0]
-
-    return load
+from tests.nets import WIDTH, net
 
 
 def maps(figure) -> list[np.ndarray]:
@@ -34,27 +22,22 @@ def maps(figure) -> list[np.ndarray]:
     return [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
 
 
-@pytest.mark.parametrize(("rung", "count"), [("residual_learned", 2), ("residual_pe_cls", 1)])
-def test_the_heat_map_is_pe_times_pe_of_the_trained_model(trained, reader, rung, count):
-    found = reader(rung)
-    scale = found.settings.model.net.dump()["positions"].get("scale")
-    weights = saved(trained(rung)[0], "best")["state_dict"]
-    own_TD = sinusoids(512, 10) if scale else weights["net.positions.table.weight"]
-    tables = position_tables(found.net, 512)
-    shown = maps(dot_products(tables))[:count]
-    assert len(tables) == count
-    np.testing.assert_allclose(shown[-1], own_TD @ own_TD.T, rtol=1e-5, atol=1e-6)
-    if count == 2:
-        np.testing.assert_allclose(
-            shown[0], sinusoids(512, 10) @ sinusoids(512, 10).T, rtol=1e-5, atol=1e-5
-        )
+@pytest.mark.parametrize("rung", ["residual_learned", "residual_pe_cls"])
+def test_the_heat_map_is_pe_times_pe_of_the_model(settings, rung):
+    model = net(settings, rung)
+    expected = [sinusoids(512, WIDTH)]
+    if rung == "residual_learned":  # the sinusoids stand beside its own
+        expected.append(model.positions.table.weight.detach())
+    shown = maps(dot_products(position_tables(model, 512)))
+    for products_TT, pe_TD in zip(shown, expected, strict=True):
+        np.testing.assert_allclose(products_TT, pe_TD @ pe_TD.T, rtol=1e-5, atol=1e-5)
 
 
-def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
-    net = reader("tuned").net
-    panels = by_distance(scores_by_distance(net)).axes
+def test_lines_show_what_the_model_adds_for_a_distance(settings):
+    model = net(settings, "tuned")
+    panels = by_distance(scores_by_distance(model)).axes
     assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "layer 3"]
-    for axes, layer in zip(panels, net.layers, strict=True):
+    for axes, layer in zip(panels, model.layers, strict=True):
         part = layer.f.distances
         for head, line in enumerate(axes.get_lines()):
             assert line.get_label() == f"head {head + 1}"
@@ -63,7 +46,7 @@ def test_lines_show_what_the_trained_model_adds_for_a_distance(reader):
             angle_RM = torch.tensor(apart_R)[:, None] * math.pi / 64 ** (torch.arange(8) / 7)
             added_R = angle_RM.cos() @ part.cos_HM[head] + angle_RM.sin() @ part.sin_HM[head]
             np.testing.assert_allclose(shown_R, added_R.detach(), atol=1e-4)
-    assert scores_by_distance(reader("base").net) == {}
+    assert scores_by_distance(net(settings, "base")) == {}
 
 
 def test_a_picture_that_fails_gives_only_a_warning(settings, small, tmp_path, monkeypatch, caplog):

@@ -18,8 +18,8 @@ from imdbattn.tasks.networks import build_classifier, make_net
 from imdbattn.tasks.task import task_of, training_settings
 from tests.documents import EXPERIMENTS, FILES, code, jobs_of, section
 from tests.marks import slow
-from tests.models import ENCODER_DECODERS, RUNGS
-from tests.nets import net, phrases, vectors
+from tests.models import ENCODER_DECODERS
+from tests.nets import phrases, vectors
 
 PAIRS = ("reverse", "translation")
 CHOICES = [
@@ -129,41 +129,6 @@ def test_hydra_instantiates_the_network_of_a_model_as_the_package_does(composed,
     ours = make_net(settings(*words).model, *data)
     assert (type(theirs), str(theirs)) == (type(ours), str(ours))
     assert all(map(torch.equal, theirs.state_dict().values(), ours.state_dict().values()))
-
-
-PARTS = {  # rung -> its layers, positions and pooling
-    "mean": (None, "NoPositions", "MeanPooling"),
-    "learned_query": (None, "NoPositions", "LearnedQueryPooling"),
-    "text_query": (None, "NoPositions", "TextQueryPooling"),
-    "label_query": (None, "NoPositions", "LabelQueryPooling"),
-    "base": ("PlainLayer", "NoPositions", "MeanPooling"),
-    "base_pe": ("PlainLayer", "SinusoidalPositions", "MeanPooling"),
-    "residual": ("ResidualLayer", "NoPositions", "MeanPooling"),
-    "residual_pe": ("ResidualLayer", "SinusoidalPositions", "MeanPooling"),
-    "residual_learned": ("ResidualLayer", "LearnedPositions", "MeanPooling"),
-    "residual_cls": ("ResidualLayer", "NoPositions", "ClsPooling"),
-    "residual_pe_cls": ("ResidualLayer", "SinusoidalPositions", "ClsPooling"),
-    "residual_heads": ("ProjectedLayer", "NoPositions", "MeanPooling"),
-    "residual_rope": ("RotaryLayer", "NoPositions", "MeanPooling"),
-    "residual_relative": ("ResidualLayer", "NoPositions", "MeanPooling"),
-}
-
-
-def test_the_parts_of_every_rung_are_listed():
-    assert {*RUNGS} <= {*PARTS}, "add the rung to PARTS"
-
-
-@pytest.mark.parametrize("rung", PARTS)
-def test_every_rung_builds_the_model_it_names(settings, rung):
-    model = net(settings, rung)
-    layer, positions, pooling = PARTS[rung]
-    assert [type(one).__name__ for one in model.layers] == ([layer] * 3 if layer else [])
-    assert type(model.positions).__name__ == positions
-    assert type(model.pooling).__name__ == pooling
-    for one in model.layers:
-        distances = "ClippedDistances" if rung == "residual_relative" else "NoneType"
-        assert type(one.f.distances).__name__ == distances
-        assert one.f.heads == (5 if rung == "residual_heads" else 1)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

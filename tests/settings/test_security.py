@@ -173,11 +173,6 @@ def test_no_class_of_the_standard_library_is_trusted(group):
         assert [found for *_, found in untrusted(settings)] == [package]
 
 
-def test_a_named_package_is_trusted_and_no_other():
-    settings = {"model": {"a": {"_target_": "mine.A"}, "b": {"_target_": "mines.B"}}}
-    assert [target for _, target, _ in untrusted(settings, "mine")] == ["mines.B"]
-
-
 OWN = "document.title='owned'"
 HOSTILE = (
     f"<script>{OWN}</script>",

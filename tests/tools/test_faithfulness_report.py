@@ -9,7 +9,7 @@ from tests.made_up import claim, made_up_faithfulness
 @pytest.mark.parametrize(
     ("differences", "answer"),
     [
-        ({"a": {"rollout": 0.1}}, "yes: * better in 1 of 1 variants"),
+        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 variants"),
         ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 variants"),
         (
             {"a": {"rollout": 0.1, "gradient": 0.2}},
@@ -20,7 +20,6 @@ from tests.made_up import claim, made_up_faithfulness
             {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
             "partly: * better in 1, worse in 1, undecided in 1 of 3 variants",
         ),
-        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 variants"),
     ],
 )
 def test_the_answer_follows_from_the_claims(differences, answer):

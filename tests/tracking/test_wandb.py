@@ -191,8 +191,6 @@ def test_every_panel_of_the_dashboard_shows_a_quantity_that_runs_log(sweep, shel
 def test_a_run_of_the_program_that_trains_stays_active_and_receives_nothing(
     small, tmp_path, monkeypatch
 ):
-    import wandb
-
     monkeypatch.setenv("WANDB_MODE", "offline")
     quiet = wandb.Settings(silent=True, console="off")
     own = wandb.init(project="own", dir=str(tmp_path), settings=quiet)
@@ -337,8 +335,6 @@ def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
-    import wandb
-
     @functools.wraps(wandb.init)  # whose arguments are checked
     def init(**_):
         raise wandb.errors.CommError("server\nin flames")
