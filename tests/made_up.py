@@ -125,7 +125,6 @@ def made_up_faithfulness(names=("base", "residual")):
         numbers.append(row(name, "pairs", "both", -0.02))
     accuracy = {"mean": 0.86, "sd": 0.01, "values": [0.86]}
     variant = {"seeds": [1, 2, 3], "folders": ["runs/a"], "accuracy": accuracy}
-    variant |= {"by_share": {attribution: [0.1] * 5 for attribution in MEANS}}
     method = {"fewest": 10, "seed": 0, "level": 0.95, "shares": SHARES}
     found = {"split": "test", "test_set": "packaged: every fifth block", "count": 500}
     found |= {"fingerprint": "fc45bb824bf15091", "environments": [ENVIRONMENT]}

@@ -45,8 +45,8 @@ def labels(page) -> dict[str, str]:
 @pytest.mark.parametrize("rung", CLASSIFIERS)
 def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
     found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
-    assert found.label == expected.label
-    assert found.probability == expected.probability
+    assert found.label == expected.prediction.output
+    assert found.probability == expected.prediction.probability
     assert found.probabilities == dict(expected.prediction.probabilities)
     words = [(word["start"], word["end"], word["share"]) for word in found.words]
     assert words == [*expected.prediction.words]
@@ -327,7 +327,7 @@ def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started_command("explore", *arguments, cwd=tmp_path, **pipes) as process:
         line = process.stdout.readline()
-        assert line.startswith("1 run at http://127.0.0.1:"), line + process.stderr.read()
+        assert line.startswith("runs: 1, at http://127.0.0.1:"), line + process.stderr.read()
         address = line.split()[3]
         assert "<title>Attention explorer</title>" in get(address).read().decode()
         assert '"label": "residual_pe' in get(f"{address}api/runs").read().decode()

@@ -78,9 +78,13 @@ def test_an_interrupted_command_keeps_what_it_has_measured(measured, shell, tmp_
     assert shell("faithfulness", f"runs={runs}", f"out={out}", *SMALL).returncode == 0
     assert all(file.stat().st_mtime_ns == time for file, time in files.items())
     assert summary(out) == summary(measured)
+    earlier = set(out.rglob("gradient-*.parquet"))
     other = shell("faithfulness", f"runs={runs}", f"out={out}", "shares=[0.3]", *SMALL)
     assert other.returncode == 0, other.stderr
-    assert all(len(shares) == 1 for shares in summary(out)["variants"][0]["by_share"].values())
+    added = set(out.rglob("gradient-*.parquet")) - earlier
+    assert len(added) == 4
+    for file in added:
+        assert len(pq.read_table(file)["comprehensiveness"][0]) == 1
 
 
 def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_path):

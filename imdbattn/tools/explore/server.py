@@ -75,16 +75,10 @@ def endpoint(message_type: type[Message], runs: Runs) -> Callable[[Request], Awa
 
 async def failed(request: Request, error: Exception) -> Response:
     """Returns a response that states in one line what is wrong."""
-    status = 400
-    if isinstance(error, ValidationError):
-        problem = error.errors(include_url=False)[0]
-        reason = f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
-    elif isinstance(error, UserError):
-        reason = in_line(error, None)
-    elif isinstance(error, HTTPException):
-        status = error.status_code
-        hint = "open the address that imdbattn.explore has printed; the part after # can be kept"
-        reason = f"{error.detail}: {hint}"
+    if isinstance(error, HTTPException):
+        status, reason = error.status_code, error.detail
+    elif isinstance(error, UserError | ValidationError):
+        status, reason = 400, in_line(error, None)
     else:
         status = 500
         reason = f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)"
@@ -125,8 +119,7 @@ def serve(settings: ExploreSettings) -> None:
         runs = Runs(settings)
         token = secrets.token_urlsafe(16)
         address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"
-        count = len(runs.by_id)
-        print(f"{count} run{'s' * (count != 1)} at {address} (Ctrl-C stops the server)", flush=True)
+        print(f"runs: {len(runs.by_id)}, at {address} (Ctrl-C stops the server)", flush=True)
         runs.print_skipped()
         if settings.open:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()

@@ -2,18 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from itertools import cycle
 from pathlib import Path
 
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
-from imdbattn.report.comparison_figures import COLORS, small_multiples, with_title
 from imdbattn.report.content import Interval
 from imdbattn.report.numbers import decimal, mean_and_sd, p_value, percents
-from imdbattn.report.pages import Picture, Report, Section, Table
+from imdbattn.report.pages import Report, Section, Table
 from imdbattn.tools.faithfulness.attributions import ATTRIBUTIONS, RAW
 from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 
@@ -21,7 +17,6 @@ from imdbattn.tools.faithfulness.summary import Claim, MeasuredNumber, Summary
 UNCHANGED = 0.5
 QUESTION = "Is attention an explanation here? By erasure,"
 DIGITS = 3  # decimals of all numbers
-LINES = [(dashes, color) for dashes in ("-", "--", ":", "-.") for color in COLORS]
 TEXTS = OmegaConf.load(Path(__file__).with_name("measures.yaml"))
 MEASURES = TEXTS.measures  # name -> title and text
 NOTES = TEXTS.notes  # name -> text
@@ -49,13 +44,9 @@ def sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure, between the runs and the claims."""
     about = "Accuracy on these reviews, ± standard deviation over seeds."
     differences = "Differences from random words, + is better."
-    figure = Picture(
-        "erasure", partial(erasure_figure, summary), "The mean over reviews and seeds."
-    )
-    by_share = Section("Erasure by share of the words", pictures=[figure], folded=True)
     claims = Section("Claims", differences, claim_table(summary), names=3, folded=True)
     variants = Section("Variants", about, runs_table(summary))
-    return [variants, *measure_sections(summary), by_share, claims]
+    return [variants, *measure_sections(summary), claims]
 
 
 def runs_table(summary: Summary) -> Table:
@@ -130,23 +121,6 @@ def cell(entry: MeasuredNumber) -> str:
 def ends(interval: Interval, sign: bool = False) -> str:
     """Returns the ends of an interval; "" without one."""
     return " to ".join(decimal(end, DIGITS, sign) for end in interval or ())
-
-
-def erasure_figure(summary: Summary) -> Figure:
-    """Draws comprehensiveness by removed share: a panel per variant, a line per attribution."""
-    variants, shares = summary["variants"], percents(summary["method"]["shares"])
-    names = list(dict.fromkeys(name for variant in variants for name in variant["by_share"]))
-    figure, panels = small_multiples([variant["label"] for variant in variants])
-    for name, (dashes, color) in zip(names, cycle(LINES)):
-        panels[0].plot([], [], dashes, color=color, label=shown(name))
-        for axes, variant in zip(panels, variants, strict=True):
-            if losses := variant["by_share"].get(name):
-                axes.plot(shares, losses, dashes, color=color, marker=".", lw=1.3)
-    for axes in panels:
-        axes.set_xlabel("removed words (%)", size=8)
-    figure.supylabel("loss of probability", size=9)
-    figure.set_figheight(figure.get_figheight() + 0.13 * len(names))  # leaves room for the legend
-    return with_title(figure, "Erasure of the words with the largest attributions", legend=2)
 
 
 def headline(summary: Summary) -> str:

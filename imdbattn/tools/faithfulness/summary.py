@@ -29,13 +29,10 @@ BETTER = {"comprehensiveness": 1, "sufficiency": -1, "auprc": 1, "human": 1}
 
 
 class VariantFacts(TypedDict):
-    """by_share: the mean comprehensiveness of each attribution, for each share of the words."""
-
     label: str
     seeds: list[int]
     folders: list[str]
     accuracy: Spread
-    by_share: dict[str, list[float]]
 
 
 class MeasuredNumber(TypedDict):
@@ -128,17 +125,12 @@ class MeasuredVariant:
             return {name: (aopc_NS - low_NS) / (high_NS - low_NS) for name, aopc_NS in aopc.items()}
 
     def facts(self) -> VariantFacts:
-        """Returns the label, the runs and the accuracy, and the numbers of a figure."""
-        by_share = {}
-        for attribution in self.attributions:
-            seeds = [tables[attribution]["comprehensiveness"].to_pylist() for tables in self.tables]
-            by_share[attribution] = np.mean(seeds, axis=(0, 1)).tolist()
+        """Returns the label, the runs and the accuracy."""
         return {
             "label": self.variant.label,
             "seeds": [run.metrics["seed"] for run in self.variant.runs],
             "folders": paths_of(self.variant.runs),
             "accuracy": spread(self.column(RANDOM, "right").mean(0).tolist()),
-            "by_share": by_share,
         }
 
 
