@@ -71,22 +71,7 @@ def run_command(
     """Runs a command, whose function receives Hydra's config, with these arguments. Any exception
     ends in one line, see `fail`.
     """
-    prepare()
-    # Garbage collections would take seconds, while torch is imported and at the end.
-    gc.set_threshold(50_000, 20)
-    atexit.register(gc.freeze)
-    if PLUGINS not in sys.path:
-        sys.path.append(PLUGINS)
-    register_resolvers()
-    replace_unencodable_output()
-    # A log prints no traceback if its reader has ended, as after `| head`.
-    logging.raiseExceptions = False
-    # Hydra then raises its exceptions instead of printing them
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-
-    arguments = options_first(arguments)
-    starts_sweep = ("-m", "--multirun", "hydra.mode=MULTIRUN", "experiment=")
-    is_sweep = any(argument.startswith(starts_sweep) for argument in arguments)
+    set_up_process()
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()
@@ -105,7 +90,7 @@ def run_command(
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:
         # Hydra reads sys.argv, and Lightning starts further processes with it.
-        sys.argv[1:] = hydra_arguments(config_name, arguments, is_sweep)
+        sys.argv[1:] = hydra_arguments(config_name, options_first(arguments))
         if {"-h", "--help"} & {*arguments}:
             from imdbattn.launch.help import print_help
 
@@ -118,6 +103,22 @@ def run_command(
         from imdbattn.launch.failure import fail
 
         fail(as_user_error(error, config_name, sys.argv[1:]), config_name)
+
+
+def set_up_process() -> None:
+    """Prepares a process that runs one command."""
+    prepare()
+    # Garbage collections would take seconds, while torch is imported and at the end.
+    gc.set_threshold(50_000, 20)
+    atexit.register(gc.freeze)
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)
+    register_resolvers()
+    replace_unencodable_output()
+    # A log prints no traceback if its reader has ended, as after `| head`.
+    logging.raiseExceptions = False
+    # Hydra then raises its exceptions instead of printing them
+    os.environ["HYDRA_FULL_ERROR"] = "1"
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -48,34 +48,32 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
     """Returns a Hydra error as a UserError, which for an unknown setting or choice names the
     nearest one; returns other errors unchanged.
     """
+    if isinstance(error, OverrideParseException):
+        return UserError(
+            f"{error.override}: a setting is name=value, without spaces around =, and with quotes"
+            " around a value that has spaces"
+        )
+    if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
+        return UserError(no_choice(error))
     text = in_line(error, None)
-    if "hydra/launcher" in text or "hydra/sweeper" in text:
-        return UserError(
-            f"{text}; others are extras: pip install -e '.[submitit]', [ray] or [search]"
-        )
-    if isinstance(error, MissingConfigException) and error.options:
-        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        options = sorted({*error.options} - {choice})
-        near = nearest_text(choice, options)
-        return UserError(
-            f"{group}={choice} is not a choice: choose one of {', '.join(options)}{near}"
-        )
-    match = re.match(r"Error parsing override '([^=]*?)'|LexerNoViableAlt\w*: ([^=\s]+) ", text)
-    if match:
-        return UserError(
-            f"{match[1] or match[2]}: a setting is name=value, without spaces around =, and with"
-            " quotes around a value that has spaces"
-        )
-    if text.startswith("Config group override must be a string"):
-        return UserError("a group has no choice null; --help lists them")
-    if isinstance(error, FileExistsError):
-        return UserError(f"{error.filename} is a file, not a folder")
-    match = re.match(r"Could not override '(\S+?)'", text)
-    if match and "defaults list" not in text:  # Hydra explains groups itself
-        return UserError(no_setting(match[1], keys_of(config_name, arguments)))
+    unknown = re.match(r"Could not override '(\S+?)'", text)
+    if unknown and "defaults list" not in text:  # Hydra explains groups itself
+        return UserError(no_setting(unknown[1], keys_of(config_name, arguments)))
     if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
         return UserError(text)
     return error
+
+
+def no_choice(error: MissingConfigException) -> str:
+    """Returns a message about a choice that a group does not have."""
+    group, _, choice = str(error.missing_cfg_file).rpartition("/")
+    message = f"{group}={choice} is not a choice"
+    if error.options:
+        near = nearest_text(choice, error.options)
+        message += f": choose one of {', '.join(sorted(error.options))}{near}"
+    if group in ("hydra/launcher", "hydra/sweeper"):
+        message += "; some are extras: pip install -e '.[submitit]', [ray] or [search]"
+    return message
 
 
 def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:

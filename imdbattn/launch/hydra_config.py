@@ -19,6 +19,7 @@ from imdbattn.settings.keys import NAME, NestedDict, conf_dir, run_label, settin
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 # Hydra's options that are one word
 HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multirun", "info")
+STARTS_SWEEP = ("-m", "--multirun", "hydra.mode=MULTIRUN", "experiment=")
 
 # Paths among the settings of imdbattn.train
 PATH_SETTINGS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
@@ -34,9 +35,7 @@ TEXT_SETTINGS = (
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 
 
-def hydra_arguments(
-    config_name: str, arguments: Sequence[str], in_sweep: bool = False
-) -> list[str]:
+def hydra_arguments(config_name: str, arguments: Sequence[str]) -> list[str]:
     """Returns a command's arguments as Hydra parses them: with text in quotes, and the task that
     data or model belong to. Raises UserError for a setting with dashes, such as --model=mean, for
     which argparse prints eight lines, and for what looks like a credential.
@@ -49,6 +48,7 @@ def hydra_arguments(
         name, _, value = argument.lstrip("+~").partition("=")
         typed[name] = value
     refuse_credentials(typed)
+    in_sweep = any(argument.startswith(STARTS_SWEEP) for argument in arguments)
     return [quote(argument, in_sweep) for argument in with_implied_task(config_name, arguments)]
 
 
@@ -56,11 +56,12 @@ def quote(argument: str, in_sweep: bool = False) -> str:
     """Returns `name=value` with the value quoted for Hydra's grammar, if it is text and not quoted
     yet. A list of runs remains as it is typed.
     """
-    name, equals, value = argument.partition("=")
-    is_text = name in TEXT_SETTINGS and equals and value != "null"
-    is_sweep = in_sweep and "," in value and name not in FOLDER_SETTINGS
-    is_list = name in ("run", "runs") and value.startswith("[") and value.endswith("]")
-    if not is_text or is_sweep or is_list or QUOTED_VALUE.fullmatch(value):
+    name, _, value = argument.partition("=")
+    if name not in TEXT_SETTINGS or value in ("", "null") or QUOTED_VALUE.fullmatch(value):
+        return argument
+    if in_sweep and "," in value and name not in FOLDER_SETTINGS:  # several values
+        return argument
+    if name in ("run", "runs") and value.startswith("[") and value.endswith("]"):
         return argument
     return f"{name}={in_quotes(value)}"
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
-from imdbattn.io.files import acquire_lock, expanded, missing_folders, remove_empty
+from imdbattn.io.files import acquire_lock, missing_folders, remove_empty
 from imdbattn.launch.failure import fail
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.launch.job import ended_jobs
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STATUSES = ("done", "kept", "stopped", "failed")  # a job's statuses
+SWEEP_SETTINGS = "multirun.yaml"
 OTHER_SWEEP_DIR = "choose another hydra.sweep.dir"
 
 
@@ -54,32 +55,11 @@ def finish(config: DictConfig) -> None:
 
 
 def prepare_folder(config: DictConfig) -> BaseFileLock:
-    """Prepares the sweep folder and returns its lock, which is acquired.
-
-    Raises UserError if there is no sweep to resume, if the folder contains something else, or if
-    jobs with different settings could have the same folder.
+    """Prepares the sweep folder and returns its lock, which is acquired. Raises UserError for a
+    folder or settings that a sweep cannot have.
     """
     sweep = Path(str(config.hydra.sweep.dir))
-    # multirun.yaml will contain them
-    refuse_credentials(OmegaConf.to_container(config, resolve=False))
-    if to_dict(config.hydra.sweep)["subdir"] != "${job_name:}":
-        raise UserError(
-            "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
-        )
-    if config.resume and expanded(config.resume).resolve() != sweep.resolve():
-        raise UserError(
-            f"resume={config.resume} and hydra.sweep.dir={sweep} are two folders: omit one"
-        )
-    names = (SWEEP_LOG, "multirun.yaml", "config.yaml")  # a run has the last one
-    has_log, has_settings, is_run = ((sweep / name).exists() for name in names)
-    is_new = not (has_log or has_settings) and config.resume is None
-    if is_run or not (is_new or (has_log and has_settings)):
-        raise UserError(
-            f"{sweep} is not a sweep folder, which contains {SWEEP_LOG} and multirun.yaml:"
-            f" {OTHER_SWEEP_DIR}"
-        )
-    if config.resume and len(config.hydra.overrides.task) == 1:
-        raise UserError(f"{sweep} is a sweep: resume it with the settings of its command")
+    check_sweep(config, sweep)
     sweep.mkdir(parents=True, exist_ok=True)
     busy = f"{sweep} belongs to a sweep that is still running: wait for it, or {OTHER_SWEEP_DIR}"
     lock = acquire_lock(sweep / ".lock", busy).lock
@@ -87,8 +67,29 @@ def prepare_folder(config: DictConfig) -> BaseFileLock:
     tracker_of(config)  # raises for wrong logger settings
     (sweep / SWEEP_LOG).write_text("")
     # Among Hydra's sweepers, only the basic one writes it.
-    OmegaConf.save(config, sweep / "multirun.yaml")
+    OmegaConf.save(config, sweep / SWEEP_SETTINGS)
     return lock
+
+
+def check_sweep(config: DictConfig, sweep: Path) -> None:
+    """Raises UserError if there is no sweep to resume, if the folder contains something else, or if
+    jobs with different settings could have the same folder.
+    """
+    # SWEEP_SETTINGS will contain them
+    refuse_credentials(OmegaConf.to_container(config, resolve=False))
+    if to_dict(config.hydra.sweep)["subdir"] != "${job_name:}":
+        raise UserError(
+            "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
+        )
+    of_sweep = {SWEEP_LOG, SWEEP_SETTINGS}
+    found = {name for name in (*of_sweep, "config.yaml") if (sweep / name).exists()}
+    if found != of_sweep and (found or config.resume):
+        raise UserError(
+            f"{sweep} is not a sweep folder, which contains {SWEEP_LOG} and {SWEEP_SETTINGS}, and"
+            f" no run: {OTHER_SWEEP_DIR}"
+        )
+    if config.resume and len(config.hydra.overrides.task) == 1:
+        raise UserError(f"{sweep} is a sweep: resume it with the settings of its command")
 
 
 def check_data(config: DictConfig) -> None:
@@ -118,7 +119,7 @@ def conclude(config: DictConfig, complete: bool, created: Sequence[Path] = ()) -
     sweep = Path(str(config.hydra.sweep.dir))
     jobs = ended_jobs(sweep)
     if not jobs and not complete:  # Hydra has reported why it composed none
-        remove_empty(created, SWEEP_LOG, "multirun.yaml", ".lock", ".lock.soft")
+        remove_empty(created, SWEEP_LOG, SWEEP_SETTINGS, ".lock", ".lock.soft")
         return 2
     counts = Counter(job["status"] for job in jobs.values())
     shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])

@@ -78,14 +78,10 @@ class PredictSettings(RunCommandSettings):
     length_penalty: Annotated[Amount, Field(le=10)]
 
     def check(self) -> None:
-        both = {
-            "text= and file=": self.text is not None and self.file is not None,
-            "explain=true and out=": self.explain and self.out,
-            "keep= and text=": self.keep and self.text is not None,
-            "explain=true and several runs": self.explain and isinstance(self.run, list),
-        }
-        if given := [names for names, are_given in both.items() if are_given]:
-            raise UserError(f"{given[0]} cannot be combined: omit one")
+        if self.text is not None and (self.file is not None or self.keep):
+            raise UserError("text= cannot be combined with file= or keep=: omit one")
+        if self.explain and (self.out or isinstance(self.run, list)):
+            raise UserError("explain=true cannot be combined with out= or several runs: omit one")
         if self.keep and not (self.file and self.out):
             raise UserError("keep= copies columns of a table into another: add file= and out=")
 

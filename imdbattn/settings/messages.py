@@ -54,10 +54,8 @@ CLASSES = ("model.net", "model.mixer", "optim", "trainer", "data.tokenizer")
 
 
 def no_setting(key: str, known: Iterable[str]) -> str:
-    """Returns a message about an unknown setting. It names the most similar one of the same group,
-    else of all settings `known` and of their groups.
-    """
-    near = nearest(key, {*known})
+    """Returns a message about an unknown setting, which names the most similar one."""
+    near = nearest(key, known)
     remedies = [f"the nearest is {near}"] if near else []
     if in_groups(key, *CLASSES):
         remedies.append(f"+{key}=... passes it to the class")
@@ -66,19 +64,18 @@ def no_setting(key: str, known: Iterable[str]) -> str:
 
 def nearest_text(name: str, known: Iterable[str]) -> str:
     """Returns `; the nearest is ...` with the most similar known dotted name, or nothing."""
-    near = nearest(name, {*known})
+    near = nearest(name, known)
     return f"; the nearest is {near}" if near else ""
 
 
-def nearest(key: str, known: set[str]) -> str:
-    """Returns the known setting that is most similar to `key`, or nothing if none is."""
-    group, _, last = key.rpartition(".")
-    siblings = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == group}
-    if found := difflib.get_close_matches(last, siblings, 1):
-        return f"{group}.{found[0]}".lstrip(".")
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns the dotted name that is most similar to `name`, among those whose last part is
+    similar, or nothing. Groups of the known names are names, too.
+    """
+    names = {*known}
+    names |= {name.rpartition(".")[0] for name in names} - {""}
+    group, dot, last = name.rpartition(".")
     last = ALIASES.get(last, last)
-    names = {*known, *(name.rpartition(".")[0] for name in known)} - {""}
-    last_parts = {name.rpartition(".")[2] for name in names}
-    similar = difflib.get_close_matches(last, last_parts, cutoff=0.75)
+    similar = difflib.get_close_matches(last, {name.rpartition(".")[2] for name in names})
     candidates = sorted(name for name in names if name.rpartition(".")[2] in similar)
-    return (difflib.get_close_matches(f"{group}.{last}".lstrip("."), candidates, 1, 0) or [""])[0]
+    return (difflib.get_close_matches(f"{group}{dot}{last}", candidates, 1, cutoff=0) or [""])[0]

@@ -26,14 +26,21 @@ def test_a_failed_resume_leaves_no_folder_where_none_was(shell, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["train resume=mine/empty", "train hydra.run.dir=mine/empty/new data.path=absent"]
+    "words",
+    [
+        "resume=mine/empty",
+        "hydra.run.dir=mine/../mine/empty/new data.path=absent",
+        "--config-dir conf experiment=here data.path=absent",
+    ],
 )
 def test_a_command_that_fails_removes_no_folder_that_was_there(shell, tmp_path, words):
     (tmp_path / "mine" / "empty").mkdir(parents=True)
-    command, *settings = words.split()
-    done = shell(command, *settings, cwd=tmp_path)
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    here = "# @package _global_\nhydra: {run: {dir: mine/empty}}\n"
+    (tmp_path / "conf" / "experiment" / "here.yaml").write_text(here)
+    done = shell("train", *words.split(), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert [*tmp_path.rglob("*")] == [tmp_path / "mine", tmp_path / "mine" / "empty"]
+    assert [*(tmp_path / "mine").rglob("*")] == [tmp_path / "mine" / "empty"]
 
 
 @pytest.mark.slow
