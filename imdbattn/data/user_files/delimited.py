@@ -8,8 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
 VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in the other ways
@@ -21,32 +20,51 @@ VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in
 ESCAPED_QUOTE = "\udc22"
 
 
-def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """Returns the header and the rows. lines: a function, called several times.
+class Table(NamedTuple):
+    """What a file contains if it is read in one way."""
 
-    The file is read in each of the three ways, and is refused if it is a table in none of them. If
-    it is also a table without quoting, its quotes must have one meaning: either all values are
-    enclosed, or no value spans several lines and all quoted values fit one way. Raises ValueError.
+    rows: int
+    quotes: int  # the number of quotes that the file would have if all values were enclosed
+
+
+def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
+    """Returns the header and the rows. lines: a function, called up to five times.
+
+    The file is read in each of the three ways. How it is read then depends on the ways in which it
+    is a table:
+
+        none                    it is refused, with the error of DOUBLED
+        DOUBLED or ESCAPED      in this way
+        DOUBLED and ESCAPED     it is refused
+        LITERAL, maybe others   in the only one of these ways in which its quotes have one meaning:
+                                either all values are enclosed, or no value spans several lines and
+                                all values with quotes have the form of this way; else it is refused
+
+    Raises ValueError for a file that is refused.
     """
-    if not any('"' in line for line in lines()):
+    quotes, unlike = quotes_in(lines(), delimiter)
+    if not quotes:
         return delimited_rows(lines(), delimiter, LITERAL)
-    rows: dict[str, int] = {}  # the number of rows in each way
+    tables: dict[str, Table] = {}
     errors = {}
     for way in VALUES:
         try:
-            rows[way] = sum(1 for _ in delimited_rows(lines(), delimiter, way))
+            tables[way] = read_to_end(lines(), delimiter, way)
         except ValueError as error:
             errors[way] = error
-    if not rows:
+    if not tables:
         raise errors[DOUBLED]
-    ways, where = list(rows), ""
-    if LITERAL in ways:
-        unlike = {way: first_unlike(lines(), delimiter, VALUES[way]) for way in ways}
-        where = f"line {unlike[ways[0]] or 1}: "
-        by_line = len(set(rows.values())) == 1
-        alike = [way for way in ways if by_line and not unlike[way]]
-        ways = [way for way in ways if way in alike or all_enclosed(lines, delimiter, way)]
+    ways = list(tables)
+    if LITERAL in tables:
+        one_row_per_line = len({table.rows for table in tables.values()}) == 1
+        ways = [
+            way
+            for way, table in tables.items()
+            if table.quotes == quotes or (one_row_per_line and way not in unlike)
+        ]
     if len(ways) != 1:
+        lines_unlike = [unlike[way] for way in tables if way in unlike]
+        where = f"line {lines_unlike[0]}: " if LITERAL in tables else ""
         raise ValueError(
             f"{where}quotes may enclose values or belong to them: write all values in quotes, and"
             " double the quotes within them"
@@ -54,21 +72,31 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
     return delimited_rows(lines(), delimiter, ways[0])
 
 
-def first_unlike(lines: Iterable[str], delimiter: str, form: re.Pattern[str]) -> int | None:
-    """Returns the number of the first line with a value that has a quote, but not this form."""
+def quotes_in(lines: Iterable[str], delimiter: str) -> tuple[int, dict[str, int]]:
+    """Returns the number of quotes and, for each way, the number of the first line with a value
+    that has a quote, but not the form of this way.
+    """
+    count = 0
+    unlike: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        values = line.rstrip("\r\n").split(delimiter) if '"' in line else []
-        if any('"' in value and not form.fullmatch(value) for value in values):
-            return number
-    return None
+        if '"' in line:
+            count += line.count('"')
+            values = line.rstrip("\r\n").split(delimiter)
+            quoted = [value for value in values if '"' in value]
+            for way, form in VALUES.items():
+                if way not in unlike and not all(map(form.fullmatch, quoted)):
+                    unlike[way] = number
+    return count, unlike
 
 
-def all_enclosed(lines: Callable[[], Iterator[str]], delimiter: str, way: str) -> bool:
-    """Returns whether all values are enclosed: each quote of the file encloses or is in one."""
-    within = 2 if way == DOUBLED else 1
-    values = chain.from_iterable(delimited_rows(lines(), delimiter, way))
-    count = sum(2 + within * value.count('"') for value in values)
-    return way != LITERAL and count == sum(line.count('"') for line in lines())
+def read_to_end(lines: Iterable[str], delimiter: str, way: str) -> Table:
+    """Returns what a file contains in one way. Raises ValueError if it is not a table."""
+    rows = quotes = 0
+    for row in delimited_rows(lines, delimiter, way):
+        rows += 1
+        within = sum(value.count('"') for value in row)
+        quotes += 2 * len(row) + (2 * within if way == DOUBLED else within)
+    return Table(rows, quotes)
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:

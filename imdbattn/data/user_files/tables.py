@@ -209,6 +209,8 @@ def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iter
         return json_rows(json_objects(lines()), columns)
     if not is_table(file):
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
+    if file.is_fifo():
+        raise UserError(f"{file} is a pipe, and a table is read several times: write it to a file")
     rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
     names = next(rows, [])
     places = [names.index(name) for name in columns if name in names]
