@@ -3,6 +3,9 @@
 import bz2
 import gzip
 import lzma
+import os
+import shutil
+from unittest import mock
 
 import datasets
 import pytest
@@ -13,6 +16,7 @@ from imdbattn.data.sources.hub import load_hub
 from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
+from imdbattn.tasks.task import task_of
 
 WORDS = {0: "bad", 1: "good"}
 
@@ -59,6 +63,25 @@ def test_a_data_set_of_the_hub_trains_with_its_own_splits_and_names(settings, sm
     assert metrics["labels"] == ["neg", "pos"]
     assert metrics["val_count"] == 20
     assert "hub: somebody/reviews" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("data.source=hub", []),
+        ("data.hub=somebody/reviews", []),
+        ("data.hub=somebody/books", ["task=seq2seq", "data=translation"]),
+    ],
+)
+def test_without_a_network_the_message_begins_with_the_setting(
+    settings, monkeypatch, setting, words
+):
+    offline = mock.Mock(side_effect=ConnectionError("the hub cannot be reached"))
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    load_hub.cache_clear()
+    cfg = settings(*words, setting)
+    with pytest.raises(UserError, match=f"^{setting}: the hub cannot be reached"):
+        task_of(cfg).find_source(cfg.data)
 
 
 def test_splits_of_the_hub_can_be_named_and_wrong_ones_are_one_line(data_settings, hub):
@@ -109,6 +132,30 @@ def test_saved_data_sets_are_read_with_their_own_test_split(data_settings, tmp_p
     splits = source.load().splits
     assert splits["test"].texts == both["test"]["text"][:]
     assert splits["train"].labels.tolist() == both["train"]["label"][:]
+
+
+def test_data_that_were_copied_elsewhere_are_the_same_and_edited_ones_are_not(
+    data_settings, tmp_path
+):
+    """Otherwise a sweep would repeat its jobs, or a run would use other reviews from the cache."""
+    for name, folder in (("good", "pos"), ("bad", "neg")):
+        (tmp_path / "texts" / "train" / folder).mkdir(parents=True)
+        (tmp_path / "texts" / "train" / folder / "0_1.txt").write_text(f"a {name} film")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "train.csv").write_text(TABLE)
+    split_of("a").save_to_disk(tmp_path / "saved")
+
+    def keys(folder):
+        paths = [folder / name for name in ("texts", "tables", "saved")]
+        return [find_source(data_settings(f"data.path={path}")).key for path in paths]
+
+    shutil.copytree(tmp_path, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert keys(tmp_path / "copy") == keys(tmp_path)
+    text = tmp_path / "copy" / "texts" / "train" / "pos" / "0_1.txt"
+    times = text.stat()
+    text.write_text("a cool film")
+    os.utime(text, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert keys(tmp_path / "copy")[0] != keys(tmp_path)[0]
 
 
 TABLE = "text,label\n" + "".join(f'"film {n}, {WORDS[n % 2]}",{n % 2}\n' for n in range(30))

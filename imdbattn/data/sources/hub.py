@@ -18,33 +18,31 @@ IMDB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"  # a commit, whose fi
 
 
 @functools.cache  # the jobs of a sweep are forks of a process that has opened it
-def load_hub(dataset: str, **arguments: object) -> Any:
-    """Calls `datasets.load_dataset` without progress bars."""
-    import datasets
+def load_hub(setting: str, dataset: str, **arguments: object) -> Any:
+    """Calls `datasets.load_dataset` without progress bars. Raises UserError that begins with the
+    setting.
+    """
+    with wrapping_errors(setting):
+        import datasets
 
-    datasets.disable_progress_bars()
-    return datasets.load_dataset(dataset, **arguments)
+        datasets.disable_progress_bars()
+        return datasets.load_dataset(dataset, **arguments)
 
 
 def imdb_halves(settings: ReviewDataSettings) -> Source:
     """Returns both official halves of IMDB."""
     halves = {
-        name: load_hub(IMDB, split=name, revision=IMDB_REVISION) for name in ("train", "test")
+        half: load_hub("data.source=hub", IMDB, split=half, revision=IMDB_REVISION)
+        for half in ("train", "test")
     }
-    return reviews_of(halves, "hub", "IMDB official halves (hub)", IMDB, settings)
+    return reviews_of(halves, "hub", "IMDB official halves (hub)", settings)
 
 
 def hub_reviews(settings: ReviewDataSettings) -> Source:
     """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
-    title = f"data.hub={settings.hub}"
-    with wrapping_errors(title):
-        dataset = load_hub(str(settings.hub), name=settings.hub_config)
-    name = (
-        f"{settings.hub} (hub)"
-        if settings.hub_config is None
-        else f"{settings.hub}, {settings.hub_config} (hub)"
-    )
-    return reviews_of(dataset, "hub", name, title, settings)
+    hub, config = str(settings.hub), settings.hub_config
+    name = f"{hub} (hub)" if config is None else f"{hub}, {config} (hub)"
+    return reviews_of(load_hub(f"data.hub={hub}", hub, name=config), "hub", name, settings)
 
 
 def saved_reviews(path: Path, settings: ReviewDataSettings) -> Source:
@@ -53,7 +51,7 @@ def saved_reviews(path: Path, settings: ReviewDataSettings) -> Source:
 
     with wrapping_errors(path):
         dataset = datasets.load_from_disk(str(path))
-    return reviews_of(dataset, "path", str(path.resolve()), str(path), settings)
+    return reviews_of(dataset, "path", str(path.resolve()), settings)
 
 
 def is_saved(path: Path) -> bool:
@@ -61,38 +59,36 @@ def is_saved(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
-def reviews_of(
-    dataset: Any, kind: str, name: str, title: str, settings: ReviewDataSettings
-) -> Source:
+def reviews_of(dataset: Any, kind: str, name: str, settings: ReviewDataSettings) -> Source:
     """Returns the source of a Dataset or DatasetDict.
 
-    title: the source's name in messages. Raises an exception, before the texts are read, for a
-    split or a column that is missing.
+    Raises an exception, before the texts are read, for a split or a column that is missing.
     """
     tables, chosen = {"": dataset}, dict[str, Any]()
     if isinstance(dataset, Mapping):
         for ours, theirs in (settings.hub_splits or {}).items():
             chosen[ours] = dataset[theirs]
         remedy = "set data.hub_splits, such as {train: <its name>}"
-        tables = by_split(chosen or dataset, title, remedy)
+        tables = by_split(chosen or dataset, name, remedy)
     columns = (settings.text_column, settings.label_column)
     for table in tables.values():
-        check_column(title, settings.text_column, table.column_names, "data.text_column")
-        check_column(title, settings.label_column, table.column_names, "data.label_column")
+        check_column(name, settings.text_column, table.column_names, "data.text_column")
+        check_column(name, settings.label_column, table.column_names, "data.label_column")
     label_names = list(settings.label_names) if settings.label_names else None
     given = next(iter(tables.values())).features[settings.label_column]
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
-        read = {split: read_table(table, columns, title) for split, table in tables.items()}
-        return with_class_numbers(read, label_names or class_names, title)
+        read = {split: read_table(table, columns, name) for split, table in tables.items()}
+        return with_class_numbers(read, label_names or class_names, name)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
-    identity = repr((name, prints, columns, label_names))
+    # A saved data set is the same in another folder.
+    identity = repr((name if kind == "hub" else "", prints, columns, label_names))
     return Source(kind, name, identity, load)
 
 
-def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[str], list[object]]:
+def read_table(table: Any, columns: tuple[str, str], name: str) -> tuple[list[str], list[object]]:
     """Returns the texts and labels of a split, "" for a missing label. Raises UserError for a row
     without a text, or with several labels.
     """
@@ -100,7 +96,7 @@ def read_table(table: Any, columns: tuple[str, str], title: str) -> tuple[list[s
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if not isinstance(text, str) or isinstance(label, (list, dict)):
             problem = "several labels" if isinstance(text, str) else f"no text in '{columns[0]}'"
-            raise UserError(f"{title}: {counted(row)} has {problem}: remove it")
+            raise UserError(f"{name}: {counted(row)} has {problem}: remove it")
     names = getattr(table.features[columns[1]], "names", None)
     if names:  # -1 stands for no label
         return texts, ["" if label is None or label < 0 else names[label] for label in labels]

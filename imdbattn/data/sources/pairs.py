@@ -89,7 +89,8 @@ def aligned_source(folder: Path, name: str, settings: TranslationSettings) -> So
 def hub_pairs(settings: TranslationSettings) -> Source:
     """Returns the pairs of a data set on the Hugging Face hub with a column `translation`."""
     hub = str(settings.hub)
-    tables = by_split(load_hub(hub, name=settings.hub_config), hub, "use another data set")
+    dataset = load_hub(f"data.hub={hub}", hub, name=settings.hub_config)
+    tables = by_split(dataset, hub, "use another data set")
 
     def read(table: Any) -> Iterator[Pair]:
         # {"en": "...", "fr": "..."}

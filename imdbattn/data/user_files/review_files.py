@@ -1,12 +1,14 @@
 """Users' reviews: a folder like aclImdb, tables for each split, or one table."""
 
+import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from imdbattn.data.labels import with_class_numbers
 from imdbattn.data.sources.hub import is_saved, saved_reviews
 from imdbattn.data.split_names import split_named
-from imdbattn.data.splits import Source, Texts, fingerprint
+from imdbattn.data.splits import Source, Texts
 from imdbattn.data.user_files import tables
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import sha256_of
@@ -25,12 +27,12 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     columns = (settings.text_column, settings.label_column)
     label_names = settings.label_names and [*settings.label_names]
     files = given_splits(path) if path.is_dir() else {"": [path]}
-    states = []  # what changes when the content of the files does
+    sums = []
     for split, group in files.items():
-        if is_text(group[0]):  # there may be many of these
-            states.append(f"{split}={state_of(group, path)}")
+        if is_text(group[0]):
+            sums.append(f"{split}={sha256_of_texts(group, path)}")
         else:
-            states += [f"{split}={sha256_of(file)}" for file in group]
+            sums += [f"{split}={sha256_of(file)}" for file in group]
 
     def load() -> Texts:
         read: dict[str, tuple[list[str], list[str]]] = {}
@@ -46,7 +48,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
                     labels += more_labels
         return with_class_numbers(read, label_names, path)
 
-    return Source("path", name, repr((states, columns, label_names)), load)
+    return Source("path", name, repr((sums, columns, label_names)), load)
 
 
 def is_text(file: Path) -> bool:
@@ -54,10 +56,16 @@ def is_text(file: Path) -> bool:
     return tables.suffix_of(file) == ".txt"
 
 
-def state_of(files: Iterable[Path], folder: Path) -> str:
-    """Returns a checksum of files' names in a folder, sizes and modification times."""
-    stats = ((file.relative_to(folder), file.stat()) for file in files)
-    return fingerprint(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
+def sha256_of_texts(files: Iterable[Path], folder: Path) -> str:
+    """Returns the hex digest of files' names in a folder, which include their labels, and of their
+    contents.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        digest.update(os.fsencode(file.relative_to(folder)) + f"\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], list[str]]:
