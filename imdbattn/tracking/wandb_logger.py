@@ -10,22 +10,19 @@ import os
 import shlex
 import subprocess
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import suppress
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import requests  # W&B depends on it
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
 
-from imdbattn.errors import UserError, in_line, only_warning
+from imdbattn.errors import in_line, only_warning
 from imdbattn.settings.keys import NestedDict, flat
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
@@ -35,10 +32,8 @@ if TYPE_CHECKING:
     from imdbattn.report.content import ComparedSet
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 STEP = "trainer/global_step"  # Lightning's name for the step number
-FINISH_SECONDS = 90.0  # longer than the 60 s in which W&B uploads at the end
 # settings that are not arguments of wandb.init
 OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
 
@@ -54,11 +49,7 @@ class WandbSettings(LoggerSettings):
     artifacts: bool
 
     def check(self) -> None:
-        known = inspect.signature(wandb.init).parameters
-        if others := [name for name in self.model_extra or () if name not in known]:
-            from imdbattn.settings.messages import no_setting
-
-            raise UserError(no_setting(others[0], known))
+        inspect.signature(wandb.init).bind(**self.model_extra or {})
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
@@ -124,25 +115,109 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 # --- the beginning and the end of a W&B run -------------------------------------------------------
 
 
-def wandb_mode(mode: str | None, timeout: float) -> str:
-    """Returns `mode`, else disabled with WANDB_DISABLED=true, else the mode of W&B's environment
-    variables and settings files, else online.
+def start_wandb(
+    settings: Mapping[str, Any],
+    folder: Path,
+    config: Mapping[str, object],
+    resume: bool = False,
+    group: str | None = None,
+    **defaults: object,
+) -> wandb.Run | None:
+    """Starts a W&B run; returns None after a warning if even an offline one fails.
 
-    Without a key or an answer from the server, it is offline, with a warning.
+    The run is offline, after a warning, without a key or an answer from the server. The command
+    line, the host and the list of packages are not sent, nor is the git remote without git=true.
+
+    Args:
+        settings: the settings in conf/logger/wandb.yaml. W&B's environment variables, such as
+            WANDB_TAGS, replace those that are null.
+        folder: the run folder, in which W&B writes wandb/.
+        config: the settings and facts that W&B shows.
+        resume: whether the last W&B run of the folder continues, under the same id. Offline,
+            another folder holds its next part.
+        group: the sweep or search that the run belongs to. Its runs ignore WANDB_RUN_ID.
+        defaults: fields of wandb.Settings, such as run_name, that neither the settings nor the
+            environment specify.
     """
-    if mode is None and os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
-        return "disabled"
+    for name, value in list(os.environ.items()):  # W&B rejects an empty mode
+        if name.startswith("WANDB_") and not value:
+            del os.environ[name]
+    # W&B's reports of its errors, also from offline runs, would delay the end of the process if the
+    # server does not answer.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    given: dict[str, Any] = {}
+    for name, value in settings.items():
+        if value is not None and name not in OWN_KEYS:
+            given[name] = value
+    fields = wandb.Settings()  # later updates replace earlier ones
+    fields.update_from_dict({"project": "imdbattn", "run_group": group, **defaults})
+    fields.update_from_env_vars(dict(os.environ))
+    fields.update_from_dict(limits(settings))
+    fields.update_from_dict(given.pop("settings", {}))
+    arguments: dict[str, Any] = {
+        "dir": str(folder),
+        "reinit": "create_new",  # a run of the calling program stays active
+        **given,
+        "config": {**config, **given.get("config", {})},
+        **run_id(folder, resume, group),
+        "mode": mode_with_key(given.get("mode")),
+    }
+    for mode in dict.fromkeys((arguments["mode"], "offline")):
+        try:
+            run = wandb.init(settings=fields, **arguments | {"mode": mode})
+            log_groups(run, arguments["config"])
+            return run
+        except Exception as error:  # training continues without it
+            log.warning("W&B (%s) did not start: %s", mode, in_line(error, None))
+            if wandb.run is None:  # without teardown, the id of the failed run would stay in use
+                with suppress(Exception):
+                    wandb.teardown()
+    return None
+
+
+def limits(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Returns settings of W&B with which it waits for its server only for some time, prints
+    nothing, and sends nothing private unless `settings` allow it.
+    """
+    return {
+        "init_timeout": settings["timeout"],
+        "finish_timeout": 60,
+        "finish_timeout_raises": True,
+        "silent": True,
+        "console": "off",
+        "host": "",
+        "disable_code": True,
+        "disable_git": not settings["git"],
+        "x_disable_meta": True,
+        "x_save_requirements": False,
+    }
+
+
+def run_id(folder: Path, resume: bool, group: str | None) -> dict[str, object]:
+    """Returns the arguments of wandb.init that determine the id of a run, see `start_wandb`."""
+    # offline-run-20261125_010203-<id>, the latest last
+    earlier = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
+    if resume and earlier:
+        last_id = earlier[-1].name.split("run-", 1)[1].partition("-")[2]
+        return {"id": last_id, "resume": "allow"}
+    if group is not None:
+        return {"id": uuid.uuid4().hex[:8], "resume": "allow"}
+    return {}
+
+
+def mode_with_key(mode: str | None) -> str:
+    """Returns `mode`, or else that of W&B's environment variables and settings files; offline, with
+    a warning, instead of online if W&B would have to ask for a key.
+    """
     account = wandb_account()
     mode = mode or account.mode
-    if mode in ("offline", "disabled", "dryrun"):
+    if mode in ("offline", "disabled", "dryrun") or has_key(account):
         return mode
-    server = account.base_url
-    reason = f"W&B: {server} does not answer"
-    if not has_key(account):
-        reason = f"no W&B key is configured for {server}: run `wandb login`"
-    elif http_status(server, min(timeout, 5)):
-        return "online"
-    log.warning("%s. This run is offline; `wandb sync` uploads it", reason)
+    log.warning(
+        "no W&B key is configured for %s: run `wandb login`. This run is offline; `wandb sync`"
+        " uploads it",
+        account.base_url,
+    )
     return "offline"
 
 
@@ -170,100 +245,6 @@ def has_key(account: wandb.Settings) -> bool:
     return False
 
 
-def result_within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Calls `call` in a thread and returns its result. Raises TimeoutError after `seconds`."""
-    future = Future[Result]()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future.result(seconds)
-
-
-def http_status(url: str, timeout: float) -> int | None:
-    """Returns the HTTP status of `url`; None if no response arrives within `timeout` seconds."""
-    with suppress(Exception):
-        return result_within(timeout, lambda: requests.head(url, timeout=timeout).status_code)
-    return None
-
-
-def start_wandb(
-    settings: Mapping[str, Any],
-    folder: Path,
-    config: Mapping[str, object],
-    resume: bool = False,
-    group: str | None = None,
-    **named: object,
-) -> wandb.Run | None:
-    """Starts a W&B run; returns None after a warning if even an offline one fails.
-
-    The arguments of wandb.init are those in `settings`. An argument that is null there is taken
-    from W&B's environment variable, such as WANDB_TAGS, or else from `named`. The command line, the
-    host and the list of packages are not sent, nor is the git remote without git=true.
-
-    Args:
-        settings: the settings in conf/logger/wandb.yaml.
-        folder: the run folder, in which W&B writes wandb/.
-        config: the settings and facts that W&B shows.
-        resume: whether the last W&B run of the folder continues, under the same id. Offline,
-            another folder holds its next part.
-        group: the sweep or search that the run belongs to. Its runs ignore WANDB_RUN_ID.
-        named: fields of wandb.Settings, such as run_name.
-    """
-    for name, value in list(os.environ.items()):  # W&B rejects an empty mode
-        if name.startswith("WANDB_") and not value:
-            del os.environ[name]
-    given = {name: settings[name] for name in settings if name not in OWN_KEYS}
-    given = {name: value for name, value in given.items() if value is not None}
-    config = {**config, **given.pop("config", {})}
-    named = {"project": "imdbattn", "run_group": group, **named}
-    fields = wandb.Settings(**named)  # type: ignore[arg-type]
-    fields.update_from_env_vars(dict(os.environ))
-    fields.update_from_dict(sent_by_wandb(settings) | given.pop("settings", {}))
-    if group is not None:
-        given |= {"id": uuid.uuid4().hex[:8], "resume": "allow"}
-    # offline-run-20261125_010203-<id>, the latest last
-    earlier = sorted((folder / "wandb").glob("*run-*-*"), key=os.path.getmtime)
-    if resume and earlier:
-        last_id = earlier[-1].name.split("run-", 1)[1].partition("-")[2]
-        note = f"part {len(earlier) + 1}: resumes the previous part"
-        notes = filter(None, (given.get("notes", fields.run_notes), note))
-        given |= {"id": last_id, "resume": "allow", "notes": "; ".join(notes)}
-    mode = wandb_mode(given.pop("mode", None), settings["timeout"])
-    # With create_new, a run of the calling program stays active.
-    given = {"dir": str(folder), "reinit": "create_new", "config": config, **given}
-    for tried in dict.fromkeys((mode, "offline")):
-        try:
-            run = wandb.init(settings=fields, **given | {"mode": tried})
-            log_groups(run, config)
-            return run
-        except Exception as error:  # training continues without it
-            log.warning("W&B (%s) did not start: %s", tried, in_line(error, None))
-            if wandb.run is None:  # without teardown, the id of the failed run would stay in use
-                with suppress(Exception):
-                    result_within(5, wandb.teardown)
-    return None
-
-
-def sent_by_wandb(settings: Mapping[str, Any]) -> dict[str, object]:
-    """Returns settings of W&B with which nothing private is sent unless `settings` allow it."""
-    return {
-        "init_timeout": settings["timeout"],
-        "finish_timeout": 60,
-        "silent": True,
-        "console": "off",
-        "host": "",
-        "disable_code": True,
-        "disable_git": not settings["git"],
-        "x_disable_meta": True,
-        "x_save_requirements": False,
-    }
-
-
 def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
     """Completes the config of a W&B run, and sets the x axis of its curves: epochs, or steps for
     curves without epochs.
@@ -282,20 +263,14 @@ def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
 
 
 def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
-    """Finishes a W&B run, and logs the command that uploads an offline one. After FINISH_SECONDS
-    the command continues without it.
-    """
+    """Finishes a W&B run, and logs the command that uploads an offline or incomplete one."""
     folder = Path(run.settings.sync_dir).parent
     quoted = shlex.quote(os.path.relpath(folder))
     try:
-        result_within(FINISH_SECONDS, lambda: run.finish(exit_code=int(failed)))
+        run.finish(exit_code=int(failed))
     except Exception as error:
         sync = f"wandb sync --include-online {quoted}/*run-*-{run.id}"
-        log.warning("W&B did not finish: %s. `%s` uploads its files", in_line(error, None), sync)
-        # At exit, wandb would wait for its process again.
-        if isinstance(error, TimeoutError):
-            with suppress(Exception):
-                result_within(1, wandb.teardown)
+        log.warning("W&B did not finish: %s `%s` uploads its files", in_line(error, None), sync)
         return
     pattern = f"offline-run-*-{run.id}"
     if any(folder.glob(pattern)):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -274,6 +275,7 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
 @pytest.fixture
 def nobody(monkeypatch, tmp_path):
     """A user without a W&B account."""
+    wandb.teardown()  # else $WANDB_SERVICE, which is restored, would name a service that has ended
     for name in [name for name in os.environ if name.startswith("WANDB")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -282,56 +284,72 @@ def nobody(monkeypatch, tmp_path):
 
 
 def test_it_is_online_only_with_a_key_and_a_server(nobody, settings, tmp_path, caplog):
-    http_status = wandb_logger.http_status
-    nobody.setattr(wandb_logger, "http_status", lambda *_: 404)
-    assert wandb_logger.wandb_mode("online", 10) == "offline"
+    quick = "logger.wandb.timeout=1"
+    assert header_of(settings, tmp_path / "no key", "logger.wandb.mode=online").run_group
+    assert "no W&B key is configured for https://" in caplog.text
     nobody.setenv("WANDB_API_KEY", "k" * 40)
-    assert wandb_logger.wandb_mode(None, 10) == "online"
-    nobody.setattr(wandb_logger, "http_status", http_status)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    assert wandb_logger.wandb_mode(None, 10) == "offline"
-    assert "does not answer" in caplog.text
-    nobody.setattr(wandb_logger, "http_status", lambda *_: 200)  # but it does not start a run
-    teardown = wandb.teardown  # which waits for W&B's process, even if that does not answer
-    nobody.setattr(wandb, "teardown", lambda: (teardown(), threading.Event().wait()))
-    assert header_of(settings, tmp_path / "run", "logger.wandb.timeout=1").run_group
+    assert header_of(settings, tmp_path / "no server", quick).run_group
     assert "W&B (online) did not start" in caplog.text
-    nobody.setenv("WANDB_MODE", "disabled")
-    assert wandb_logger.wandb_mode(None, 10) == "disabled"
+    nobody.setenv("WANDB_MODE", "shared")
+    assert header_of(settings, tmp_path / "shared", quick).run_group
+    assert "W&B (shared) did not start" in caplog.text
 
 
 def test_what_the_commands_of_wandb_have_set_counts(nobody, tmp_path):
-    def typed(*words: str) -> None:
+    def typed(*words: str) -> str:
         subprocess.run([sys.executable, "-m", "wandb", *words], check=True, capture_output=True)
+        return wandb_logger.mode_with_key(None)
 
-    asked: list[str] = []
-    nobody.setattr(wandb_logger, "http_status", lambda server, _: asked.append(server) or 404)
     nobody.chdir(tmp_path)
-    typed("login", "--no-verify", "k" * 40)
-    assert wandb_logger.wandb_mode(None, 10) == "online"
+    assert typed("login", "--no-verify", "k" * 40) == "online"
     netrc = tmp_path / "none"  # as earlier versions of W&B have written it
     netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n")
-    assert wandb_logger.wandb_mode(None, 10) == "online"
-    typed("login", "--no-verify", "--host", "http://127.0.0.1:9", "k" * 40)
-    assert wandb_logger.wandb_mode(None, 10) == "online"
-    assert asked[2] == "http://127.0.0.1:9" != asked[1]
-    typed("offline")
-    assert wandb_logger.wandb_mode(None, 10) == "offline"
-    assert wandb_logger.wandb_mode("online", 10) == "online"
+    assert wandb_logger.mode_with_key(None) == "online"
+    netrc.unlink()
+    assert wandb_logger.mode_with_key(None) == "offline"
+    assert typed("login", "--no-verify", "--host", "http://127.0.0.1:9", "k" * 40) == "online"
+    assert wandb_logger.wandb_account().base_url == "http://127.0.0.1:9"
+    assert typed("offline") == "offline"
+    assert wandb_logger.mode_with_key("online") == "online"
 
 
-@pytest.mark.parametrize("disabled", [False, True])
+class BusyServer(BaseHTTPRequestHandler):
+    """A W&B server that lets runs begin, and answers nothing else."""
+
+    def do_POST(self) -> None:
+        if b"upsertBucket" not in self.rfile.read(int(self.headers["Content-Length"])):
+            threading.Event().wait()
+        project = {"id": "p", "name": "imdbattn", "entity": {"id": "e", "name": "someone"}}
+        bucket = {"id": "r", "name": "run", "config": "{}", "project": project}
+        answer = {"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+
+def test_the_command_that_uploads_an_incomplete_run_is_printed(nobody, settings, tmp_path, caplog):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BusyServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    nobody.setenv("WANDB_API_KEY", "k" * 40)
+    nobody.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    words = ["logger=wandb", "+logger.wandb.settings={finish_timeout: 1}"]
+    with Tracker(settings(*words).logger) as tracker:
+        tracker.start(tmp_path, CONFIG, resume=False)
+    server.shutdown()
+    sync = re.escape(f"wandb sync --include-online {os.path.relpath(tmp_path)}/wandb/*run-*-")
+    assert re.search(rf"W&B did not finish: .*`{sync}\w+` uploads its files", caplog.text)
+
+
 def test_a_run_without_an_account_leaves_an_offline_run_and_all_results(
-    nobody, shell, small, tmp_path, disabled
+    nobody, shell, small, tmp_path
 ):
-    """With WANDB_DISABLED no run of W&B."""
     arguments = [*small, "logger=wandb", "model=mean", "trainer.max_epochs=1"]
-    env = {"WANDB_MODE": None} | ({"WANDB_DISABLED": "true"} if disabled else {})
-    done = shell("train", *arguments, cwd=tmp_path, env=env)
+    done = shell("train", *arguments, cwd=tmp_path, env={"WANDB_MODE": None})
     assert done.returncode == 0, done.stderr
     (metrics,) = tmp_path.rglob("metrics.json")
-    assert bool(list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))) is not disabled
-    assert ("upload it with:  wandb sync runs/" in done.stdout) is not disabled
+    assert list(metrics.parent.glob("wandb/offline-run-*/run-*.wandb"))
+    assert "upload it with:  wandb sync runs/" in done.stdout
 
 
 def test_wandb_that_fails_does_not_stop_training(settings, small, tmp_path, monkeypatch, caplog):
