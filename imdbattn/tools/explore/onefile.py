@@ -148,7 +148,7 @@ def page_data(
     arrays: list[bytes] = []
     facts: list[dict[str, Any]] = []
     words_of: dict[str, Tensor] = {}  # fingerprint of vectors -> the words that are kept
-    vectors: list[dict[str, Any]] = []
+    vectors: dict[str, dict[str, Any]] = {}  # fingerprint of vectors -> their words and numbers
     tests: dict[str, list[dict[str, Any]]] = {}  # fingerprint of a test set -> its reviews
     for model in models:
         key = model.predictor.metadata["vectors"]
@@ -156,9 +156,9 @@ def page_data(
             same = [other for other in models if other.predictor.metadata["vectors"] == key]
             words_of[key] = chosen_words(same, words)
         small = with_page_words(model.predictor, words_of[key], precision)
-        if len(vectors) < len(words_of):
+        if key not in vectors:
             table = add_array(arrays, torch.tensor(small.vectors.table_VD), precision)
-            vectors.append({"words": "\n".join(small.vectors.words), "table": table})
+            vectors[key] = {"words": "\n".join(small.vectors.words), "table": table}
         all_reviews: list[dict[str, Any]] = []
         if model.run is not None and model.run.has("test"):
             all_reviews = test_reviews(model.run, model.run.predictions("test"))
@@ -166,13 +166,13 @@ def page_data(
         step = max(1, len(all_reviews) // reviews) if reviews else 1
         tests.setdefault(fingerprint, all_reviews[::step][:reviews])
         about = model_facts(model, small, all_reviews, arrays, precision)
-        about["vectors"] = list(words_of).index(key)
+        about["vectors"] = list(vectors).index(key)
         about["reviews"] = list(tests).index(fingerprint)
         about["id"] = new_id(model.name, [other["id"] for other in facts])
         facts.append(about)
     content = {
         "models": facts,
-        "vectors": vectors,
+        "vectors": list(vectors.values()),
         "tokenizers": {about["tokenizer"]: rules_of(about["tokenizer"]) for about in facts},
         "reviews": list(tests.values()),
         "slots": SLOTS,

@@ -7,7 +7,7 @@ import copy
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from imdbattn.data.corpus import prepare_reviews, read_texts
 from imdbattn.data.plans import EvalPlans
-from imdbattn.data.ragged import Batch, BatchMaker, kept_indices
+from imdbattn.data.ragged import Batch, BatchMaker
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
@@ -35,18 +35,17 @@ from imdbattn.settings.code_version import code_version
 from imdbattn.settings.command_settings import FaithfulnessSettings
 from imdbattn.settings.keys import hexdigest
 from imdbattn.settings.objects import import_object
+from imdbattn.settings.schema import ClassSettings
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import attributions, erasure
-from imdbattn.tools.faithfulness.edited_pairs import EditedPair, edited_words, read_edited_pairs
+from imdbattn.tools.faithfulness.edited_pairs import ReadPairs, read_edited_pairs
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
 
 VERSION = 7  # version of the measurements; increment it when they change
 
 # name -> an element for each review of a batch
 MeasuredColumns = Mapping[str, Tensor | Sequence[object]]
-# a user's function: texts -> an attribution for each word of each text
-CustomAttribution = partial[Sequence[Sequence[float]]]
 
 
 def run_experiment(
@@ -85,6 +84,41 @@ def run_experiment(
     return summaries
 
 
+class CustomAttribution:
+    """A user's function: texts -> an attribution for each word of each text.
+
+    Raises UserError if it cannot be imported.
+    """
+
+    def __init__(self, setting: ClassSettings):
+        self.name = setting.target
+        function = import_object(setting.target, "attributions._target_")
+        self.function = partial(function, **(setting.model_extra or {}))
+        self.version = code_version(setting, "attributions")
+
+    def attribute(self, predictor: ReviewPredictor, batch: Batch, texts: Sequence[str]) -> Tensor:
+        """Returns the attributions of the words (B, T). texts: the texts of all items.
+
+        Raises UserError unless there is one for each word.
+        """
+        read = []
+        for item in batch.items_B.tolist():
+            words = predictor.words_read(texts[item])
+            read.append(" ".join(texts[item][word.start : word.end] for word in words))
+        returned = self.function(read, lambda several: predictor.classify(several)[0].numpy())
+        attributions_BT = torch.zeros(batch.tokens_BT.shape)
+        lengths = batch.lengths_B.tolist()
+        rows = zip(attributions_BT, read, returned, lengths, strict=True)
+        for attributions_T, text, values, length in rows:
+            if len(values) != length:
+                raise UserError(
+                    f"attributions: {self.name} returned {len(values)} numbers for {length} words:"
+                    f" {text[:80]}"
+                )
+            attributions_T[:length] = torch.as_tensor(values)
+        return attributions_BT
+
+
 def custom_attributions(options: FaithfulnessSettings) -> dict[str, CustomAttribution]:
     """Returns the user's functions among the attributions, by their `_target_`.
 
@@ -93,8 +127,7 @@ def custom_attributions(options: FaithfulnessSettings) -> dict[str, CustomAttrib
     custom: dict[str, CustomAttribution] = {}
     for attribution in options.attributions:
         if not isinstance(attribution, str):
-            function = import_object(attribution.target, "attributions._target_")
-            custom[attribution.target] = partial(function, **(attribution.model_extra or {}))
+            custom[attribution.target] = CustomAttribution(attribution)
         elif attribution not in attributions.ATTRIBUTIONS:
             known = ", ".join(attributions.ATTRIBUTIONS)
             raise UserError(f"attributions: {attribution} is none of {known}")
@@ -156,50 +189,47 @@ class Subject:
         words = corpus.vectors.words if is_probe else []
         # The reason for the label of a review of the order probe is known.
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
-        self.pairs: list[EditedPair] = []
+        self.pairs: ReadPairs | None = None
         if options.pairs_of and not is_probe:
-            self.pairs = read_edited_pairs(expanded(options.pairs_of), run.labels, self.texts)
+            pairs = read_edited_pairs(expanded(options.pairs_of), run.labels, self.texts)
+            self.pairs = ReadPairs(pairs, self.predictor)
 
     @cached_property
     def measurements(self) -> list[Measurement]:
         """The measurements that apply to the run, in the order in which they are made."""
-        options = self.options
+        return [measurement for measurement in self.planned() if len(measurement.chosen_N)]
+
+    def planned(self) -> Iterator[Measurement]:
+        """Yields the measurements; those of no reviews, too."""
+        options, maker, chosen_N = self.options, self.maker, self.chosen_N
         chosen = (*options.attributions, "random")
         names = [name for name in attributions.applicable(self.net) if name in chosen]
         limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
         for name in limits.keys() & {*attributions.COSTLY, *self.custom}:
             limits[name] = min(options.costly_reviews, options.reviews)
-        versions: dict[str, dict[str, object]] = {name: {} for name in limits}
-        for setting in options.attributions:
-            if not isinstance(setting, str):  # a user's function may change
-                versions[setting.target] = {"code": code_version(setting, "attributions")}
-        made: list[Measurement] = []
+        versions = {name: {"code": custom.version} for name, custom in self.custom.items()}
         for name, number in limits.items():
-            about = {"shares": options.shares, **versions[name]}
+            about: dict[str, object] = {"shares": options.shares, **versions.get(name, {})}
             measure = partial(self.explained, name)
-            made.append(Measurement(name, about, self.maker, self.chosen_N[:number], measure))
+            yield Measurement(name, about, maker, chosen_N[:number], measure)
         shares, beam = options.shares, options.search.beam
         search = partial(erasure.extremes, self.net, shares=shares, beam=beam)
-        searched_N = self.chosen_N[: options.search.reviews]
         about = {"shares": shares, "beam": beam}
-        made.append(Measurement("extremes", about, self.maker, searched_N, search))
+        yield Measurement("extremes", about, maker, chosen_N[: options.search.reviews], search)
+        few_N = chosen_N[: options.random_reviews]
         for name in names:
             if name != "random":
-                few_N = self.chosen_N[: options.random_reviews]
                 measure = partial(self.correlated, name)
-                made.append(Measurement(f"randomized-{name}", {}, self.maker, few_N, measure))
-        if self.pairs:
-            maker = self.predictor.batch_maker([pair.original for pair in self.pairs])
-            every_N = np.arange(len(self.pairs))
-            about = {"pairs": hexdigest({"pairs": self.pairs})}
-            made.append(Measurement("pairs", about, maker, every_N, self.labeled_pairs))
+                yield Measurement(f"randomized-{name}", {}, maker, few_N, measure)
+        if self.pairs is not None:
+            maker = self.pairs.maker
+            every_N = np.arange(len(self.pairs.pairs))
+            about = {"pairs": hexdigest({"pairs": self.pairs.pairs})}
+            yield Measurement("pairs", about, maker, every_N, self.pairs.labels)
             for name, number in limits.items():
-                about_name = {**about, **versions[name]}
+                its_about = {**about, **versions.get(name, {})}
                 measure = partial(self.found_edits, name)
-                made.append(
-                    Measurement(f"human-{name}", about_name, maker, every_N[:number], measure)
-                )
-        return [measurement for measurement in made if len(measurement.chosen_N)]
+                yield Measurement(f"human-{name}", its_about, maker, every_N[:number], measure)
 
     def file(self, measurement: Measurement) -> Path:
         """Returns the file of a measurement, named by what its numbers depend on."""
@@ -212,28 +242,10 @@ class Subject:
 
         texts: the texts of all items, which a user's function reads.
         """
-        if name not in self.custom:
-            return attributions.ATTRIBUTIONS[name][1](
-                self.net, batch, attributions.predicted_labels(self.net, batch)
-            )
-        read = []
-        for item in batch.items_B.tolist():
-            words = self.predictor.words_read(texts[item])
-            read.append(" ".join(texts[item][word.start : word.end] for word in words))
-        returned = self.custom[name](
-            read, lambda several: self.predictor.classify(several)[0].numpy()
-        )
-        attributions_BT = torch.zeros(batch.tokens_BT.shape)
-        lengths = batch.lengths_B.tolist()
-        rows = zip(attributions_BT, read, returned, lengths, strict=True)
-        for attributions_T, text, values, length in rows:
-            if len(values) != length:
-                raise UserError(
-                    f"attributions: {name} returned {len(values)} numbers for {length} words:"
-                    f" {text[:80]}"
-                )
-            attributions_T[:length] = torch.as_tensor(values)
-        return attributions_BT
+        if name in self.custom:
+            return self.custom[name].attribute(self.predictor, batch, texts)
+        label_B = attributions.predicted_labels(self.net, batch)
+        return attributions.ATTRIBUTIONS[name][1](self.net, batch, label_B)
 
     def explained(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns the attributions, and their evaluation by erasure and known rationales."""
@@ -273,45 +285,11 @@ class Subject:
             columns[stage] = list(map(spearman, trained, randomized))
         return columns
 
-    @cached_property
-    def edits(self) -> list[list[bool]]:
-        """Whether each word that is read of the original was edited, for each pair."""
-        words_of = self.predictor.tokenizer.words
-        edits = []
-        for pair in self.pairs:
-            before = [word.text for word in words_of(pair.original)]
-            after = [word.text for word in words_of(pair.edited)]
-            changed = edited_words(before, after)
-            read = kept_indices(len(changed), self.predictor.batch_options)
-            edits.append([changed[index] for index in read])
-        return edits
-
-    def labeled_pairs(self, batch: Batch) -> MeasuredColumns:
-        """Returns whether the labels of both texts are right, and the share of edited words."""
-        items = batch.items_B.tolist()
-        pairs = [self.pairs[item] for item in items]
-        label_B = torch.tensor([pair.label for pair in pairs])
-        edited_label_B = torch.tensor([pair.edited_label for pair in pairs])
-        first_B = attributions.predicted_labels(self.net, batch) == label_B
-        probability_BC, _ = self.predictor.classify([pair.edited for pair in pairs])
-        second_B = probability_BC.argmax(1) == edited_label_B
-        return {
-            "original": first_B,
-            "edited": second_B,
-            "both": first_B & second_B,
-            "share": [float(np.mean(self.edits[item])) for item in items],
-        }
-
     def found_edits(self, name: str, batch: Batch) -> MeasuredColumns:
         """Returns how well an attribution finds the edited words of each pair."""
-        true_BT = torch.zeros(batch.tokens_BT.shape, dtype=torch.bool)
-        for true_T, item in zip(true_BT, batch.items_B.tolist(), strict=True):
-            edited = self.edits[item]
-            true_T[: len(edited)] = torch.tensor(edited, dtype=torch.bool)
-        attributions_BT = self.attribute(name, batch, [pair.original for pair in self.pairs])
-        precision_B = erasure.average_precision(erasure.ranks(attributions_BT, batch), true_BT)
-        # A pair whose edits only add words has no edited word in the original.
-        return {"human": precision_B.masked_fill(~true_BT.any(1), torch.nan)}
+        assert self.pairs is not None
+        attributions_BT = self.attribute(name, batch, self.pairs.originals)
+        return {"human": self.pairs.precision(attributions_BT, batch)}
 
     def measure(self, measurement: Measurement, progress: Callable[[int], object]) -> None:
         """Writes the file of a measurement in the order of the reviews, unless it exists."""

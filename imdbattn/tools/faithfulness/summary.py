@@ -96,12 +96,13 @@ class MeasuredVariant:
                 yield "normalized", attribution, normalized[attribution]
             if f"human-{attribution}" in self.columns:
                 yield "human", attribution, self.column(f"human-{attribution}", "human")
-            stages = self.columns.get(f"randomized-{attribution}", ())
+            randomized = f"randomized-{attribution}"
+            stages = self.columns.get(randomized, [])
             for name in stages:
-                value_NS = self.column(f"randomized-{attribution}", name)
-                yield "randomized_by_part", f"{attribution}, {name}", value_NS
+                about = f"{attribution}, {name}"
+                yield "randomized_by_part", about, self.column(randomized, name)
             if stages:  # after the last stage, all weights except the embedding's are random
-                yield "randomized", attribution, value_NS
+                yield "randomized", attribution, self.column(randomized, stages[-1])
         for name in self.columns.get("pairs", ()):
             yield "pairs", name, self.column("pairs", name)
 
