@@ -102,15 +102,14 @@ def train(
 
     try:
         with log_to_stdout(), preserved_torch_settings():
-            try:
-                metrics = fit(valid, run_folder, resume=resumed is not None)
-                log_results(valid, metrics, run_folder)
-            finally:
-                remove_empty(created)
+            metrics = fit(valid, run_folder, resume=resumed is not None)
+            log_results(valid, metrics, run_folder)
     except Stopped as stopped:
         if stopped.number != signal.SIGINT:
             signal.raise_signal(stopped.number)  # calls the program's own handler
         raise KeyboardInterrupt(stopped.line) from None
+    finally:
+        remove_empty(created)
     packages = {package for *_, package in untrusted(valid.dump())}
     return TrainedRun(Metrics(metrics), run_folder, tuple(sorted(packages)))
 

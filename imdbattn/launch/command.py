@@ -36,12 +36,6 @@ from imdbattn.settings.keys import conf_dir
 # Hydra looks for launchers in packages named hydra_plugins in the folders of sys.path.
 PLUGINS = str(Path(__file__).parent / "plugins")
 
-# Hydra's options that take a value
-OPTIONS_WITH_VALUE = {
-    *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
-    *("--package", "-p", "--cfg", "-c"),
-}
-
 
 def command(config_name: str) -> Callable[[Callable[[Any], object]], Callable[[], object]]:
     """Decorates the function of a command, which receives its settings as an object of the class in
@@ -89,8 +83,10 @@ def run_command(
 
     run_hydra = hydra.main(str(conf_dir()), config_name, **HYDRA_VERSION)(run)
     try:
+        # Hydra accepts options only before the settings.
+        sorted_arguments = sorted(arguments, key=is_setting)
         # Hydra reads sys.argv, and Lightning starts further processes with it.
-        sys.argv[1:] = hydra_arguments(config_name, options_first(arguments))
+        sys.argv[1:] = hydra_arguments(config_name, sorted_arguments)
         if {"-h", "--help"} & {*arguments}:
             from imdbattn.launch.help import print_help
 
@@ -121,19 +117,9 @@ def set_up_process() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
 
 
-def options_first(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with Hydra's options before the settings: it accepts none between."""
-    options: list[str] = []
-    settings: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument.startswith("-"):
-            options.append(argument)
-            if argument in OPTIONS_WITH_VALUE:
-                options.append(next(rest, ""))
-        else:
-            settings.append(argument)
-    return options + settings
+def is_setting(argument: str) -> bool:
+    """Returns whether an argument is name=value or ~name, and not an option or the value of one."""
+    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
 
 
 def in_sweep() -> bool:

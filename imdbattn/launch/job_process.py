@@ -173,10 +173,9 @@ def failure(process: BaseProcess, folder: Path) -> str:
         errors.unlink(missing_ok=True)
         return ""
     lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
-    lines = (
-        [line for line in lines if line.startswith("error: ")] or lines or [f"exit status {status}"]
-    )
-    return f"{lines[-1].strip().removeprefix('error: ')} (see {errors})"
+    messages = [line for line in lines if line.startswith("error: ")]
+    last = (messages or lines or [f"exit status {status}"])[-1]
+    return f"{last.strip().removeprefix('error: ')} (see {errors})"
 
 
 class RunningJob(NamedTuple):

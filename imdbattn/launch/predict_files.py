@@ -38,15 +38,8 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
 
     Raises UserError for input that cannot be read, and for an output file that exists.
     """
-    out = options.out and expanded(options.out)
-    if out and out.suffix.lower() not in WRITTEN:
-        raise UserError(
-            f"out={options.out} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}"
-        )
-    if out and out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
-        raise UserError(f"out={options.out} is a file of a run: choose another name")
-    if out and out.exists():
-        raise UserError(f"out={options.out} exists: choose another name")
+    if options.out:
+        check_out(options.out)
     if options.text is not None:
         return TextStream(iter([str(options.text)]), 1), None
     file = expanded(options.file) if options.file is not None else None
@@ -62,6 +55,17 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
         column = Run(options.run, options.trust).trusted_settings["data"].get("text_column")
     texts = open_lines(file, column or "text")
     return texts, kept_columns(file, options.keep) if options.keep else None
+
+
+def check_out(name: str) -> None:
+    """Raises UserError for a table that cannot be written, or must not be replaced."""
+    out = expanded(name)
+    if out.suffix.lower() not in WRITTEN:
+        raise UserError(f"out={name} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}")
+    if out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
+        raise UserError(f"out={name} is a file of a run: choose another name")
+    if out.exists():
+        raise UserError(f"out={name} exists: choose another name")
 
 
 def write_prediction_table(

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from imdbattn.errors import UserError
+from imdbattn.settings.keys import leaves
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
@@ -14,25 +15,20 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
 
 
-def credentials(settings: object, name: str = "") -> Iterator[str]:
-    """Yields the dotted names of the settings that look like a credential: by their name, or by a
-    value that contains a password.
+def credentials(settings: object) -> Iterator[str]:
+    """Yields the dotted names of the settings that look like a credential: by their name, or that
+    of a group, or by a value that contains a password.
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
-    if settings in (None, "", True, False, {}, []):
-        return
-    if SECRET_NAME.search(name):
-        yield name
-    elif isinstance(settings, (Mapping, list)):
-        for key, value in (
-            settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-        ):
-            yield from credentials(value, f"{name}.{key}" if name else str(key))
-    elif SECRET_VALUE.search(text := str(settings)):
-        yield name
-    elif variable := next((key for key, value in passwords().items() if value in text), None):
-        yield f"{name} (it contains the value of ${variable})"
+    for name, value in leaves(settings):
+        text = str(value)
+        if value in (None, "", True, False):
+            continue
+        if SECRET_VALUE.search(text) or any(map(SECRET_NAME.search, name.split("."))):
+            yield name
+        elif variables := [key for key, secret in passwords().items() if secret in text]:
+            yield f"{name} (it contains the value of ${variables[0]})"
 
 
 def passwords() -> dict[str, str]:

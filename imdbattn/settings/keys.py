@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,17 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> NestedDict:
         else:
             values[prefix + key] = value
     return values
+
+
+def leaves(settings: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Yields each value in nested dicts and lists, with its dotted key. key: of `settings`."""
+    if isinstance(settings, list):
+        settings = dict(enumerate(settings))
+    if not isinstance(settings, Mapping):
+        yield key, settings
+        return
+    for name, value in settings.items():
+        yield from leaves(value, f"{key}.{name}" if key else str(name))
 
 
 def in_groups(key: str, *names: str) -> bool:

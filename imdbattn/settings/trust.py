@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.keys import NestedDict, to_dict
+from imdbattn.settings.keys import NestedDict, leaves, to_dict
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
@@ -59,8 +59,10 @@ def untrusted(
     packages. trust: further trusted packages.
     """
     for group, node in settings.items():
+        if group == "hydra":  # it is never read
+            continue
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages_in(trust)))
-        for key, target in targets(node, group) if group != "hydra" else ():  # hydra is never read
+        for key, target in targets(node, group):
             if not f"{target}.".startswith(trusted):
                 yield key, target, target.partition(".")[0]
 
@@ -81,11 +83,9 @@ def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Yields what nested settings name by a dotted path, with its dotted key: each `_target_`, and
     `choose_by` if it is a function.
     """
-    if isinstance(node, (Mapping, list)):
-        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from targets(value, f"{key}.{name}" if key else str(name))
-    elif key.endswith("_target_") or (key == "choose_by" and "." in str(node)):
-        yield key, str(node)
+    for name, value in leaves(node, key):
+        if name.endswith("_target_") or (name == "choose_by" and "." in str(value)):
+            yield name, str(value)
 
 
 def read_settings(file: Path) -> NestedDict:
