@@ -120,14 +120,12 @@ def composed_settings(cfg: DictConfig) -> NestedDict:
     """
     cfg = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     try:
-        missing = sorted(OmegaConf.missing_keys(cfg))
-        settings = {} if missing else to_dict(cfg, resolve=True)
+        if missing := sorted(OmegaConf.missing_keys(cfg)):
+            required = ", ".join(f"{key}=" for key in missing)
+            raise UserError(f"these settings are required: {required}; see --help")
+        settings = to_dict(cfg, resolve=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
-    if missing:
-        raise UserError(
-            f"these settings are required: {', '.join(f'{key}=' for key in missing)}; see --help"
-        )
     refuse_credentials(settings)
     return settings
 
@@ -167,7 +165,7 @@ def checked_name(cfg: DictConfig) -> str:
 
 
 RESOLVERS: dict[str, Callable[..., object]] = {
-    "either": lambda first, second: first or second,
+    "either": lambda first, second: os.path.expanduser(first or second),
     "job_name": job_name,
     "run_name": run_name,
 }

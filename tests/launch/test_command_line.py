@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,15 @@ def test_quotes_within_an_argument_are_those_of_hydra(shell, trained, tmp_path):
     for column in ('"Review Text"', "Review Text"):
         done = shell("predict", run, "file=t.csv", f"column={column}", cwd=tmp_path)
         assert done.stdout.endswith("%  good film\n"), done.stderr
+
+
+def test_the_home_of_a_user_is_found_in_the_folder_to_resume(shell, trained, tmp_path):
+    shutil.copytree(trained("mean")[0], tmp_path / "run")
+    (tmp_path / "work").mkdir()
+    home = {"HOME": str(tmp_path)}
+    done = shell("train", "resume=~/run", cwd=tmp_path / "work", env=home)
+    assert "This run is already finished" in done.stdout
+    assert not [*(tmp_path / "work").iterdir()]
 
 
 def test_a_command_ends_without_a_message_when_its_reader_has_ended():

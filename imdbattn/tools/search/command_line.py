@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
+from imdbattn.launch.command import is_setting
 from imdbattn.launch.hydra_config import composed_settings
 from imdbattn.settings.keys import NestedDict, defaults
 from imdbattn.settings.trust import read_settings
@@ -26,8 +27,8 @@ def split_others(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     not have, which apply to all trials.
     """
     known = {"search", "hydra", *defaults("search")} - {"space"}
-    overrides = [argument for argument in arguments if "=" in argument and argument[0] != "-"]
-    others = [override for override in overrides if first_key(override) not in known]
+    settings = filter(is_setting, arguments)
+    others = [setting for setting in settings if first_key(setting) not in known]
     return [argument for argument in arguments if argument not in others], others
 
 

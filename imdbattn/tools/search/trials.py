@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import SEARCH_FILE, SWEEP_LOG, finished
+from imdbattn.folders.run_folder import SEARCH_FILE, finished
 from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
@@ -364,8 +364,7 @@ def finish_search(study: optuna.Study, options: SearchSettings, folder: Path) ->
 def retrain(options: SearchSettings, overrides: list[str], folder: Path) -> list[float]:
     """Runs these overrides as a sweep in <search folder>/best, and returns the test accuracies."""
     sweep = folder / "best"
-    setting = "resume" if (sweep / SWEEP_LOG).exists() else "hydra.sweep.dir"
-    overrides = [*overrides, quote(f"{setting}={sweep}"), *search_path()]
+    overrides = [*overrides, quote(f"hydra.sweep.dir={sweep}"), *search_path()]
     overrides += ["-m", f"hydra.launcher.n_jobs={options.n_jobs}"]
     process = wait_for(start_fork(partial(execute, overrides), os.environ))
     if process.exitcode:
