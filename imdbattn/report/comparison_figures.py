@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.content import ComparedSet, Curve, VariantResults
-from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name
+from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name, metric_text
 from imdbattn.report.pages import integer_ticks, new_figure, style
 
 FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
@@ -38,7 +38,7 @@ def accuracies(comparison: ComparedSet) -> Figure:
         ends = [factor * end for end in variant["interval"] or ()]
         axes.plot(ends, [row] * len(ends), color=BLUE, lw=2, solid_capstyle="butt")
         axes.plot(mean, row, "o", color=BLUE, ms=7)
-        number = f"{mean:.1f}" if factor == 100 else f"{mean:.4g}"
+        number = metric_text(variant["metric"]["mean"], metric)
         beside = axes.get_yaxis_transform()
         axes.text(1.02, row, number, transform=beside, va="center", fontsize=9)
         axes.plot(seeds, [row + 0.28] * len(seeds), "o", color=ORANGE, ms=3)

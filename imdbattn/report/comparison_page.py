@@ -19,6 +19,7 @@ from imdbattn.report.content import ComparedSet, ScoredItems, VariantPair, Varia
 from imdbattn.report.numbers import (
     LEVEL_NAME,
     count,
+    decimal,
     in_percent,
     interval_text,
     mean_and_sd,
@@ -175,7 +176,7 @@ def variant_table(comparison: ComparedSet) -> Table:
     """Returns a table with a row for each variant, without the columns that no variant has."""
     split = comparison["split"]
     metric = comparison["metric"]
-    factor, form = (100.0, ".1f") if in_percent(metric) else (1.0, ".4g")
+    bleu_text = partial(decimal, digits=1)
     largest = comparison["largest_class"]
     rows = []
     for variant in comparison["variants"]:
@@ -187,14 +188,14 @@ def variant_table(comparison: ComparedSet) -> Table:
         if folds := variant["folds"]:
             row[f"over {len(folds['values'])} folds %"] = mean_and_sd(folds)
         if not in_percent(metric):
-            row[metric] = mean_and_sd(variant["metric"], factor, form)
+            row[metric] = mean_and_sd(variant["metric"], partial(metric_text, metric=metric))
         if largest and largest["uneven"]:
             row[f"largest class of {split} %"] = percent(largest["share"])
         if metric == "macro_f1" or (largest and largest["uneven"]):
             row[f"{split} macro F1 %"] = mean_and_sd(variant["macro_f1"])
         row[interval_heading(comparison)] = interval_text(variant["interval"], metric, between="–")
-        row["validation BLEU"] = mean_and_sd(variant["bleu"]["validation"], factor=1)
-        row["test BLEU"] = mean_and_sd(variant["bleu"]["test"], factor=1)
+        row["validation BLEU"] = mean_and_sd(variant["bleu"]["validation"], bleu_text)
+        row["test BLEU"] = mean_and_sd(variant["bleu"]["test"], bleu_text)
         row["parameters"] = count(variant["parameters"])
         row["tokens/s"] = count(variant["tokens_per_s"])
         seconds = variant["train_seconds"]

@@ -1,6 +1,6 @@
 """Numbers as text for tables and sentences; "" where there is none."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from imdbattn.report.content import Spread
 from imdbattn.report.statistics import LEVEL
@@ -40,7 +40,7 @@ def metric_text(value: float, metric: str, sign: bool = False) -> str:
     """
     if in_percent(metric):
         return decimal(100 * value, 1, sign)
-    return f"{value:{'+' if sign else ''}.4g}".replace("-", "−")
+    return f"{value + 0.0:{'+' if sign else ''}.4g}".replace("-", "−")
 
 
 def interval_text(
@@ -50,10 +50,10 @@ def interval_text(
     return between.join(metric_text(end, metric, sign) for end in ends or ())
 
 
-def mean_and_sd(values: Spread | None, factor: float = 100, form: str = ".1f") -> str:
-    """Returns `86.2 ± 0.3`; without ± for a single seed."""
+def mean_and_sd(values: Spread | None, as_text: Callable[[float], str] = percent) -> str:
+    """Returns `86.2 ± 0.3`; without ± for a single seed. as_text: returns a number as text."""
     numbers = [] if values is None else [values["mean"], values["sd"]]
-    return " ± ".join(f"{factor * number:{form}}" for number in numbers if number is not None)
+    return " ± ".join(as_text(number) for number in numbers if number is not None)
 
 
 def count(value: float | None) -> str:

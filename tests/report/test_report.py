@@ -114,6 +114,18 @@ def test_a_file_that_is_not_of_an_earlier_report_is_refused(undrawn, tmp_path, n
     assert contents(tmp_path) == before
 
 
+def test_a_negative_metric_has_a_minus_sign_and_zero_has_none():
+    comparison = made_up() | {"metric": "cost"}
+    for number, variant in enumerate(comparison["variants"]):
+        variant["metric"] = {"mean": -0.5 * number, "sd": 0.25, "values": [-0.5 * number]}
+        variant["interval"] = [-1.5, -0.0]
+    lines = printed(comparison).splitlines()
+    for name, cost in (("mean", "0 ± 0.25"), ("base", "−0.5 ± 0.25"), ("residual", "−1 ± 0.25")):
+        (line,) = (one for one in lines if one.startswith(f"{name}  "))
+        assert f"  {cost}  " in line
+        assert "  −1.5–0 " in line
+
+
 @pytest.mark.parametrize(
     ("p", "text"), [(0.0002, "p < 0.001"), (0.0499, "p = 0.0499"), (0.0503, "p = 0.0503")]
 )
