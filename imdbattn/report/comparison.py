@@ -38,7 +38,7 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     values_of,
 )
-from imdbattn.report.variants import Variant, group_variants, neighbors, shared_overrides
+from imdbattn.report.variants import Variant, group_variants, neighbors, several, shared_overrides
 from imdbattn.settings.command_settings import CompareSettings
 from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
@@ -79,13 +79,23 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
 
 
 def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> None:
-    """Raises UserError if no set contains the variant `against`."""
-    variants = [variant for comparison in comparisons for variant in comparison["variants"]]
-    labels = dict.fromkeys(variant["label"] for variant in variants)
-    if against not in (None, *labels, *(variant["model"] for variant in variants)):
-        raise UserError(
-            f"against={against} is not among the runs; choose one of {', '.join(labels)}"
-        )
+    """Raises UserError if no set contains the variant `against`, or if each set that does contains
+    several variants of this model.
+    """
+    if against is None:
+        return
+    labels: dict[str, None] = {}  # in their order, each once
+    of_model: dict[str, None] = {}
+    for comparison in comparisons:
+        names = [variant["label"] for variant in comparison["variants"]]
+        matching = [v["label"] for v in comparison["variants"] if v["model"] == against]
+        if against in names or len(matching) == 1:
+            return
+        labels |= dict.fromkeys(names)
+        of_model |= dict.fromkeys(matching)
+    if of_model:
+        raise UserError(several(against, [*of_model]))
+    raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
 
 
 def by_set(runs: Sequence[FinishedRun], split: str | None) -> list[tuple[str, list[FinishedRun]]]:

@@ -72,28 +72,26 @@ class FinishedRun:
         return self.settings.get("variant") or variant_digest(self.settings)
 
     @property
-    def variant_identity(self) -> list[object]:
+    def variant_identity(self) -> dict[str, object]:
         """What the runs of a variant have in common: `origin` and fingerprints of the splits."""
-        return [*self.origin, *map(self.fingerprint, FINGERPRINT)]
+        return self.origin | {split: self.fingerprint(split) for split in FINGERPRINT}
 
     @property
-    def origin(self) -> list[object]:
-        """What the runs of a variant on different folds have in common: model, settings, number of
-        epochs, vectors, training texts, first weights, tokenizer, and group.
-        """
+    def origin(self) -> dict[str, object]:
+        """What the runs of a variant on different folds have in common."""
         facts = self.metrics
         is_fold = bool(facts.get("cross_validation"))
-        return [
-            self.model,
-            self.variant_digest,
-            (self.settings.get("trainer") or {}).get("max_epochs"),
-            facts.get("vectors"),
-            None if is_fold else facts.get("train_fingerprint"),
-            facts.get("extra_fingerprint"),
-            facts.get("init_digest"),
-            facts.get("tokenizer"),
-            self.group_folder,
-        ]
+        return {
+            "model": self.model,
+            "settings": self.variant_digest,
+            "epochs": (self.settings.get("trainer") or {}).get("max_epochs"),
+            "vectors": facts.get("vectors"),
+            "training texts": None if is_fold else facts.get("train_fingerprint"),
+            "additional texts": facts.get("extra_fingerprint"),
+            "first weights": facts.get("init_digest"),
+            "tokenizer": facts.get("tokenizer"),
+            "group folder": self.group_folder,
+        }
 
     @property
     def items(self) -> str:
@@ -176,8 +174,6 @@ def find_runs(
 
     Raises UserError if a folder is missing, or if there is no finished run.
     """
-    newest: dict[str, FinishedRun] = {}
-    skipped: list[Skipped] = []
     roots = [Path(os.path.expanduser(folder)) for folder in folders]
     for root in roots:
         if not root.is_dir():
@@ -188,28 +184,33 @@ def find_runs(
     for root in roots:
         for folder in run_folders(root):
             group_folders.setdefault(folder, root.name if by_folder else "")
+    found: dict[str, list[FinishedRun]] = {}  # the equal runs by what they have in common
+    skipped: list[Skipped] = []
     for folder, group_folder in group_folders.items():
         try:
             run = replace(read_run(folder), group_folder=group_folder)
-            identity = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
+            common = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
-            continue
-        old, new = sorted(
-            (newest.get(identity, run), run),
-            key=lambda candidate: (candidate.folder / "metrics.json").stat().st_mtime,
-        )
-        if old is not new:
-            reason = f"it was run again in {new.path}"
-            if not by_folder:
-                reason += "; by_folder=true shows runs of different folders"
-            skipped.append(as_skipped(old.folder, reason))
-        newest[identity] = new
-    if not newest:
+        else:
+            found.setdefault(common, []).append(run)
+    if not found:
         searched = ", ".join(map(str, roots)) or "runs="
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
         raise UserError(f"no finished run in {searched}{first}: choose another folder")
-    return list(newest.values()), skipped
+    runs = []
+    for equal in found.values():
+        *older, newest = sorted(equal, key=time_of_results)
+        runs.append(newest)
+        reason = f"it was run again in {newest.path}"
+        if not by_folder:
+            reason += "; by_folder=true shows runs of different folders"
+        skipped += [as_skipped(run.folder, reason) for run in older]
+    return runs, skipped
+
+
+def time_of_results(run: FinishedRun) -> float:
+    return (run.folder / "metrics.json").stat().st_mtime
 
 
 def run_folders(root: Path) -> Iterator[Path]:
@@ -279,7 +280,7 @@ def join_folds(
 
     def all_but_fold(run: FinishedRun) -> list[object]:
         facts = run.metrics
-        return [*run.origin, facts["seed"], facts["cross_validation"]["fingerprint"]]
+        return [run.origin, facts["seed"], facts["cross_validation"]["fingerprint"]]
 
     for group in grouped(folds, all_but_fold):
         try:

@@ -7,15 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from imdbattn.errors import UserError
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
     DATA_AND_WEIGHTS,
     MAY_DIFFER_IN_VARIANT,
+    NestedDict,
     as_text,
     flat,
     flat_without,
-    hexdigest,
     in_groups,
 )
 
@@ -62,9 +61,8 @@ class Variant:
         own_sources = [source for source in sources(run) if source not in common]
         return [
             in_short(self.overrides),
-            self.overrides,
-            in_short([*self.overrides, *own_sources]),
-            [*self.overrides, f"#{hexdigest({'': run.variant_identity})}"],
+            [*self.overrides, *in_short(own_sources)],
+            [*self.overrides, f"in {run.path}"],
         ]
 
 
@@ -73,9 +71,9 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     their overrides, the fewest first; the others are compared with the first one.
 
     A label is the model's name and the overrides that not all runs share: `residual layers=6`,
-    `residual_pe score=Dot`. Labels that would be equal contain the whole names of settings and the
-    experiment; if they are still equal, the file names of data, vectors and first weights; as a
-    last resort, a digest.
+    `residual_pe score=Dot`. Labels that would be equal contain the whole names of settings, the
+    experiment, and the file names of data, vectors and first weights; if they are still equal, the
+    folder of a run.
     """
     common = shared_overrides(runs)
     variants = []
@@ -183,63 +181,93 @@ def neighbors(
     """Returns the pairs to compare, as indices (from, to) of variants, and sentences that state in
     what else they differ, or why a variant is not compared.
 
-    For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
-    is compared with the rung that it extends (`model.extends`), or, if that is absent, with the one
-    before it, unless `extends` is null. Of several variants of that rung, the one that differs
-    least is chosen. The two may differ only in settings that rungs set (SET_BY_RUNGS). If
-    the command line changed some of these, a sentence names them. Further variants of a rung are
-    compared with its first variant, and with the variant of the extended rung that has equal
-    overrides.
+    For mean, base, and residual, which extends base: [(0, 1), (1, 2)].
 
     against: the variant that all others are compared with instead, if it is in `variants`.
     """
-    if against is not None and (chosen := find_variant(variants, against)) is not None:
-        return [(chosen, to) for to in range(len(variants)) if to != chosen], []
+    remarks = []
+    if against is not None:
+        matching = find_variants(variants, against)
+        if len(matching) == 1:
+            return [(matching[0], to) for to in range(len(variants)) if to != matching[0]], []
+        if matching:
+            remarks.append(f"{several(against, [variants[i].label for i in matching])}.")
     models = [variant.model for variant in variants]
     pairs = []
-    remarks = []
-    for index, new in enumerate(variants):
-        first = models.index(new.model)
-        extended = new.extends
-        if first == index and index > 0 and extended not in (None, *models):
-            extended = models[index - 1]
-        by_index = {
-            i: differences(new, old) for i, old in enumerate(variants) if old.model == extended
-        }
-        if first < index:
-            equal = [i for i in by_index if variants[i].overrides == new.overrides]
-            same_data = [i for i in equal if not by_index[i].others]
-            pairs += [(i, index) for i in (*same_data[:1], first)]
-        elif by_index:
-            nearest = min(
-                by_index, key=lambda i: [len(by_index[i].others), len(by_index[i].of_rungs)]
-            )
-            of_rungs, others = by_index[nearest]
-            old = variants[nearest].label
-            if others:
-                remarks.append(
-                    f"{new.label} is not compared with {old}, which also differs in"
-                    f" {' and '.join(others)}; against= compares them."
-                )
-                continue
-            pairs.append((nearest, index))
-            if of_rungs:
-                remarks.append(f"{new.label} and {old} also differ in {' and '.join(of_rungs)}.")
+    for index, variant in enumerate(variants):
+        first = models.index(variant.model)
+        if first == index:
+            of_rung, more_remarks = pairs_of_rung(variants, index)
+            pairs += of_rung
+            remarks += more_remarks
+        else:
+            pairs += pairs_of_variant(variants, index, first)
     return pairs, remarks
 
 
-def find_variant(variants: Sequence[Variant], name: str) -> int | None:
-    """Returns the index of the variant with this label, or else of the only variant of the model
-    with this name; None if there is neither. Raises UserError if the model has several variants.
+def pairs_of_rung(
+    variants: Sequence[Variant], index: int
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """Returns the pair of the first variant of a rung, if it is compared, and remarks on it.
+
+    It is compared with the rung that it extends (`model.extends`), or, if that is absent, with the
+    one before it, unless `extends` is null. Of several variants of that rung, the one that differs
+    least is chosen. The two may differ only in settings that rungs set (SET_BY_RUNGS). If the
+    command line changed some of these, a remark names them.
+    """
+    new = variants[index]
+    models = [variant.model for variant in variants]
+    extended = new.extends
+    if index > 0 and extended not in (None, *models):
+        extended = models[index - 1]
+    by_index = {}
+    for i, old in enumerate(variants):
+        if old.model == extended:
+            by_index[i] = differences(new, old)
+    if not by_index:
+        return [], []
+    nearest = min(by_index, key=lambda i: [len(by_index[i].others), len(by_index[i].of_rungs)])
+    label = variants[nearest].label
+    of_rungs, others = by_index[nearest]
+    if others:
+        remark = (
+            f"{new.label} is not compared with {label}, which also differs in"
+            f" {' and '.join(others)}; against= compares them."
+        )
+        return [], [remark]
+    remarks = []
+    if of_rungs:
+        remarks.append(f"{new.label} and {label} also differ in {' and '.join(of_rungs)}.")
+    return [(nearest, index)], remarks
+
+
+def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> list[tuple[int, int]]:
+    """Returns the pairs of a further variant of a rung: it is compared with the first variant of
+    its rung, and with the variant of the extended rung that has equal overrides and equal data.
+    """
+    new = variants[index]
+    pairs = [(first, index)]
+    for i, old in enumerate(variants):
+        is_equal = old.model == new.extends and old.overrides == new.overrides
+        if is_equal and not differences(new, old).others:
+            return [(i, index), *pairs]
+    return pairs
+
+
+def find_variants(variants: Sequence[Variant], name: str) -> list[int]:
+    """Returns the index of the variant with this label, or else of all variants of the model with
+    this name.
     """
     labels = [variant.label for variant in variants]
     if name in labels:
-        return labels.index(name)
-    of_model = [index for index, variant in enumerate(variants) if variant.model == name]
-    if len(of_model) > 1:
-        listed = ", ".join(f'"{labels[index]}"' for index in of_model)
-        raise UserError(f"against={name} has several variants; choose one of {listed}")
-    return of_model[0] if of_model else None
+        return [labels.index(name)]
+    return [index for index, variant in enumerate(variants) if variant.model == name]
+
+
+def several(against: str, labels: Sequence[str]) -> str:
+    """Returns what to do about a model with several variants, which have these labels."""
+    listed = ", ".join(f'"{label}"' for label in labels)
+    return f"against={against} has several variants; choose one of {listed}"
 
 
 class Differences(NamedTuple):
@@ -261,8 +289,8 @@ def differences(new: Variant, old: Variant) -> Differences:
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
-    new_settings = flat_without(new_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
-    old_settings = flat_without(old_run.settings, "task", *MAY_DIFFER_IN_VARIANT)
+    new_settings = compared_settings(new_run)
+    old_settings = compared_settings(old_run)
     overrides = {*new_run.overrides} ^ {*old_run.overrides}
     typed = {override.partition("=")[0] for override in overrides}
     of_rungs = []
@@ -274,9 +302,6 @@ def differences(new: Variant, old: Variant) -> Differences:
             continue
         in_both = setting in new_settings and setting in old_settings
         is_typed = in_groups(setting, *typed)
-        group = setting.rpartition(".")[0]  # data.tokenizer may be a name without _target_
-        if old_value is None:
-            old_value = old_settings.get(group)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
         if in_groups(setting, *SET_BY_RUNGS):
             if in_both and is_typed:
@@ -291,3 +316,13 @@ def differences(new: Variant, old: Variant) -> Differences:
         if None not in pair and pair[0] != pair[1] and not explained:
             others.append(name)
     return Differences(of_rungs, others)
+
+
+def compared_settings(run: FinishedRun) -> NestedDict:
+    """Returns the settings that may divide variants, flat, with the class of a custom tokenizer in
+    place of its name.
+    """
+    settings = flat_without(run.settings, "task", *MAY_DIFFER_IN_VARIANT)
+    if "data.tokenizer._target_" in settings:
+        settings["data.tokenizer"] = settings.pop("data.tokenizer._target_")
+    return settings

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -261,7 +260,7 @@ def test_a_custom_tokenizer_and_a_quoted_path_are_shown_as_they_were_typed(tmp_p
     OmegaConf.save(config, run / "config.yaml")
     found = quick(tmp_path)
     assert labels_of(found) == ["mean", "base extra=more.csv tokenizer=words"]
-    assert "data.tokenizer._target_ (ptb, not mypkg.words)" in " ".join(found["remarks"])
+    assert "data.tokenizer (ptb, not mypkg.words)" in " ".join(found["remarks"])
 
 
 def test_additional_texts_whose_path_was_typed_in_two_ways_make_one_variant(tmp_path):
@@ -290,17 +289,15 @@ def test_variants_with_other_vectors_or_data_are_named_by_their_files(tmp_path):
     assert sorted(labels_of(quick(tmp_path))) == names
 
 
-def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_digest(tmp_path):
+def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_folder(tmp_path):
     for name in ("a", "b", "c"):
         run = write_run(tmp_path / name, metrics={"val_fingerprint": "v2"} if name == "c" else None)
         config = OmegaConf.load(run / "config.yaml")
         if name == "b":  # its file sets the learning rate
             config.overrides, config.optim.lr = ["experiment=curriculum"], 1.0
         OmegaConf.save(config, run / "config.yaml")
-    first, *others = sorted(labels_of(quick(tmp_path)), reverse=True)
-    assert first == "mean experiment=curriculum"
-    assert all(re.fullmatch("mean #[0-9a-f]{12}", label) for label in others)
-    assert len(set(others)) == 2
+    names = ["mean experiment=curriculum", f"mean in {tmp_path}/a", f"mean in {tmp_path}/c"]
+    assert sorted(labels_of(quick(tmp_path))) == names
 
 
 @pytest.mark.parametrize(
@@ -355,6 +352,18 @@ def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_pa
         " them.",
         "residual tokenizer=ptb lr=0.2 and base also differ in optim.lr (0.1, not 0.2).",
     ]
+
+
+def test_a_model_with_several_variants_in_one_set_can_be_compared_with_in_another(ladder, tmp_path):
+    for lr in (0.2, 0.3):
+        write_run(tmp_path / str(lr), "base", fingerprint="f2", optim__lr=lr)
+    clear, unclear = quick_sets(ladder, tmp_path, against="base")
+    assert steps_of(clear) == [("base", "mean"), ("base", "residual")]
+    assert steps_of(unclear) == [("base lr=0.2", "base lr=0.3")]
+    choose = 'against=base has several variants; choose one of "base lr=0.2", "base lr=0.3"'
+    assert unclear["remarks"] == [f"{choose}."]
+    with pytest.raises(UserError, match=choose):
+        quick(tmp_path, against="base")
 
 
 def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, tmp_path):
