@@ -82,7 +82,7 @@ def prepare_reviews(
     vectors: used instead of the vectors that the settings name.
     """
     vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
-    source, version = find_source(settings), custom_tokenizer_version(settings.tokenizer)
+    source = find_source(settings)
     shares = fold = None
     if not keep_splits:
         shares = {"validation": settings.validation_share, "test": settings.test_share}
@@ -92,13 +92,13 @@ def prepare_reviews(
         log.info("Reading and tokenizing: %s", source.name)
         reviews = cut_reviews(source.load(), source.name, shares, fold, settings.limit)
         tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
-        write_cache_entry(folder, reviews, source, tokenizer, version, vectors)
+        write_cache_entry(folder, reviews, source, tokenizer, vectors)
 
     decides_content = {
         "format": TOKENS_FORMAT,
         "source": (source.name, source.identity),
         "splits": (shares, fold, settings.limit),
-        "tokenizer": version or signature_of_rules(str(settings.tokenizer)),
+        "tokenizer": source.tokenizer_version or signature_of_rules(str(settings.tokenizer)),
         "vectors": vectors.fingerprint,
     }
     entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
@@ -113,8 +113,8 @@ def prepare_reviews(
 
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:
-    """Logs the sizes of the user's splits, and possible mistakes: omitted training reviews, reviews
-    without words, and texts that occur several times.
+    """Logs the number of reviews of each class and split, and possible mistakes: omitted training
+    reviews, reviews without words, and texts that occur several times.
 
     source: the name of the source.
     """
@@ -123,11 +123,10 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
         log.info("%s: %s whose text is also in another split", source, omitted)
     repeated_texts: Any = corpus.facts["repeated_texts"]
     for name, split in corpus.splits.items():
-        if corpus.source_kind == "path":
-            counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
-            pairs = zip(corpus.label_names, counts, strict=True)
-            sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
-            log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
+        counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
+        pairs = zip(corpus.label_names, counts, strict=True)
+        sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
+        log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
         if empty := int((split.lengths == 0).sum()):
             where = f"{empty} reviews of {name}"
             log.warning("%s: %s have no words; they are kept and scored", source, where)
@@ -187,7 +186,8 @@ def find_source(settings: ReviewDataSettings) -> Source:
     """
     source = named_source(settings)
     if version := custom_tokenizer_version(settings.tokenizer):
-        source = replace(source, identity=f"{source.identity}, tokenizer {version}")
+        identity = f"{source.identity}, tokenizer {version}"
+        source = replace(source, identity=identity, tokenizer_version=version)
     return source
 
 
@@ -219,11 +219,10 @@ def write_cache_entry(
     reviews: Texts,
     source: Source,
     tokenizer: AnyTokenizer,
-    version: str,
     vectors: WordVectors,
 ) -> None:
     """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
-    test. version: the version of a custom tokenizer.
+    test.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -259,7 +258,7 @@ def write_cache_entry(
             "known_words": share_of(known_words, known_words + unknown_words),
             "repeated_texts": repeated,
             "dropped": reviews.dropped,
-            **({"tokenizer": version} if version else {}),
+            **({"tokenizer": source.tokenizer_version} if source.tokenizer_version else {}),
             **reviews.facts,
         },
     }

@@ -83,12 +83,25 @@ def names_of_labels(labels: list[str], where: object) -> list[str]:
 
 
 def number_labels(labels: Sequence[object], names: Sequence[str], where: object) -> np.ndarray:
-    """Returns the class numbers: the index in `names` of each label, or the labels if all of them
-    are indices. 1.0 equals 1.
+    """Returns the class number of each label, see `numbers_by_label`. 1.0 equals 1.
 
-    Raises UserError for two names that are the same word, see `comparison_key`, and for a label
-    that is not in `names`.
+    Raises UserError for two names that are the same word, and for a label that is no class.
     """
+    check_spellings(names, where)
+    given = [label_of(label) for label in labels]
+    numbers = numbers_by_label(given, names, where)
+    for row, label in enumerate(given):
+        if label not in numbers:
+            has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
+            known = in_line(", ".join(names))
+            raise UserError(
+                f"{where}: {counted(row)} has {has} one of {known} (training, or data.label_names)"
+            )
+    return np.array([numbers[label] for label in given])
+
+
+def check_spellings(names: Sequence[str], where: object) -> None:
+    """Raises UserError for two names that are the same word, see `comparison_key`."""
     words: dict[str, str] = {}
     for name in names:
         if (other := words.setdefault(comparison_key(name), name)) is not name:
@@ -96,20 +109,20 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
                 f"{where}: the labels {other!r} and {name!r} differ at most in case, number format,"
                 " accents or invisible characters: spell them the same way"
             )
-    known = in_line(", ".join(names))
-    given = [label_of(label) for label in labels]
-    numbers = {label_of(name): number for number, name in enumerate(names)}
-    if numbers.keys().isdisjoint(given):
-        numbers = {str(number): number for number in range(len(names))}
-        if numbers.keys() >= {*given}:
-            log.warning("%s: the labels %s are read as %s", where, ", ".join(numbers), known)
-    for row, label in enumerate(given):
-        if label not in numbers:
-            has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
-            raise UserError(
-                f"{where}: {counted(row)} has {has} one of {known} (training, or data.label_names)"
-            )
-    return np.array([numbers[label] for label in given])
+
+
+def numbers_by_label(labels: Sequence[str], names: Sequence[str], where: object) -> dict[str, int]:
+    """Returns the number of each class by its name or, if no label is a name, by its number, with
+    a warning.
+    """
+    by_name = {label_of(name): number for number, name in enumerate(names)}
+    if not by_name.keys().isdisjoint(labels):
+        return by_name
+    by_number = {str(number): number for number in range(len(names))}
+    if by_number.keys() >= {*labels}:
+        known = in_line(", ".join(names))
+        log.warning("%s: the labels %s are read as %s", where, ", ".join(by_number), known)
+    return by_number
 
 
 def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:

@@ -101,25 +101,31 @@ class Pairs:
             of_rank: selects the pairs of one process.
         """
         has_few_lengths = bool(options.padded_lengths)
-        sides = (side.batches(plans, options) for side in (self.source, self.target))
-        made = []
-        for plan, source, target in zip(plans, *sides, strict=True):
+        sources, targets = self.source.batches(plans, options), self.target.batches(plans, options)
+        batches = []
+        for plan, source, target in zip(plans, sources, targets, strict=True):
             source_BS, target_BT = source.tokens_BT, target.tokens_BT
             if has_few_lengths:
                 size = max(source_BS.shape[1], target_BT.shape[1])
-                source_BS, target_BT = (
-                    F.pad(ids, (0, size - ids.shape[1])) for ids in (source_BS, target_BT)
-                )
-            lengths_B = source.lengths_B + target.lengths_B
-            columns = (source_BS, source.lengths_B, target_BT, target.lengths_B)
-            kept = [column[of_rank] for column in (*columns, source.items_B, lengths_B)]
+                source_BS = F.pad(source_BS, (0, size - source_BS.shape[1]))
+                target_BT = F.pad(target_BT, (0, size - target_BT.shape[1]))
             # The lengths are read on the CPU, without waiting for the device. An empty batch (too
             # few pairs) has no padding.
             shorter = self.source.lengths[plan.items_B][of_rank] != source_BS.shape[1]
-            has_padding = has_few_lengths or bool(shorter.any())
-            counts = [len(plan.items_B), target.lengths_B.sum()]
-            made.append(PairBatch._make([*kept, *counts, has_padding]))
-        return made
+            batches.append(
+                PairBatch(
+                    source_BS=source_BS[of_rank],
+                    source_lengths_B=source.lengths_B[of_rank],
+                    target_BT=target_BT[of_rank],
+                    target_lengths_B=target.lengths_B[of_rank],
+                    items_B=source.items_B[of_rank],
+                    lengths_B=(source.lengths_B + target.lengths_B)[of_rank],
+                    global_count=len(plan.items_B),
+                    global_symbols=target.lengths_B.sum(),
+                    has_padding=has_few_lengths or bool(shorter.any()),
+                )
+            )
+        return batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ class PairCorpus(Corpus):
     """Pairs, and the vocabularies that their ids index."""
 
     splits: dict[str, Pairs]
+    generated: bool  # whether these are generated strings, not sentences
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
 
@@ -168,6 +175,7 @@ def prepare_pairs(
             check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)
     return PairCorpus(
         splits=splits,
+        generated=generated,
         items_name=items,
         source_kind=source.kind,
         source_key=source.key,

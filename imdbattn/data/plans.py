@@ -33,7 +33,8 @@ def halve_to(batches: list[np.ndarray], count: int) -> list[np.ndarray]:
     while len(batches) < count and len(batches[-1]) >= 2:
         largest = batches.pop()
         half = len(largest) // 2
-        batches = sorted([*batches, largest[:half], largest[half:]], key=len)
+        batches += [largest[:half], largest[half:]]
+        batches.sort(key=len)
     return batches
 
 

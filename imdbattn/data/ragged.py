@@ -131,33 +131,25 @@ class Ragged:
             options: the options of all batches.
             of_rank: selects this process's reviews; random numbers are drawn for all reviews.
         """
-        # B is the number of reviews of all plans, until the columns are split into batches. Sizes
-        # are computed on the CPU, so that nothing below synchronizes with the device.
+        # Suffix A: reviews of all plans. Sizes are computed on the CPU, so that nothing below
+        # synchronizes with the device.
         counts = [len(plan.items_B) for plan in plans]
-        items_B = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
-        truncated_B = options.truncated_lengths(self.lengths[items_B])
-        kept_B = options.kept_lengths(truncated_B)
-        before_dropout, sizes = longest_of(truncated_B, counts), longest_of(kept_B, counts)
-        padded_sizes = [int(options.padded_sizes(size)) for size in sizes]
-        items_B, truncated_B, kept_B = move(
-            torch.stack([items_B, truncated_B, kept_B]), self.ids.device
+        items_A = torch.from_numpy(np.concatenate([plan.items_B for plan in plans]))
+        truncated_A = options.truncated_lengths(self.lengths[items_A])
+        kept_A = options.kept_lengths(truncated_A)
+        before_dropout, longest = longest_of(truncated_A, counts), longest_of(kept_A, counts)
+        sizes = [int(options.padded_sizes(length)) for length in longest]
+        items_A, truncated_A, kept_A = move(
+            torch.stack([items_A, truncated_A, kept_A]), self.ids.device
         )
         if options.word_dropout > 0:
-            positions_BT = draw_positions(plans, before_dropout, truncated_B, kept_B, max(sizes))
-            positions_BT = F.pad(positions_BT, (0, max(padded_sizes) - max(sizes)))
+            positions_AT = draw_positions(plans, before_dropout, truncated_A, kept_A, max(longest))
+            positions_AT = F.pad(positions_AT, (0, max(sizes) - max(longest)))
         else:
-            positions_T = torch.arange(max(padded_sizes), device=self.ids.device)
-            positions_BT = positions_T.expand(len(items_B), -1)
-        together = self.padded_batch(items_B, positions_BT, kept_B, options)
-        columns = [column.split(counts) for column in together]
-        batches = []
-        for count, size, *fields in zip(counts, padded_sizes, *columns, strict=True):
-            fields_of_rank = [
-                (field[of_rank, :size] if field.ndim > 1 else field[of_rank]).contiguous()
-                for field in fields
-            ]
-            batches.append(Batch(*fields_of_rank, global_count=count))  # type: ignore[misc]
-        return batches
+            positions_T = torch.arange(max(sizes), device=self.ids.device)
+            positions_AT = positions_T.expand(len(items_A), -1)
+        together = self.padded_batch(items_A, positions_AT, kept_A, options)
+        return separated(together, counts, sizes, of_rank)
 
     def padded_batch(
         self, items_B: Tensor, positions_BT: Tensor, lengths_B: Tensor, options: BatchOptions
@@ -189,6 +181,31 @@ class Ragged:
         gap_B = (self.offsets[items_B + 1] - start_B - options.max_tokens).clamp(min=0)
         kept_from_start = round(options.max_tokens * options.start_share)
         return indices_BT + gap_B[:, None] * (positions_BT >= kept_from_start)
+
+
+def separated(
+    together: Sequence[Tensor], counts: list[int], sizes: list[int], of_rank: slice
+) -> list[Batch]:
+    """Returns the batches in the tensors of `Ragged.padded_batch`, of which each has its own number
+    of reviews and of positions.
+
+    of_rank: selects this process's reviews of each batch.
+    """
+    batches = []
+    columns = [column.split(counts) for column in together]
+    for count, size, *fields in zip(counts, sizes, *columns, strict=True):
+        tokens_BT, positions_BT, lengths_B, labels_B, items_B = (field[of_rank] for field in fields)
+        batches.append(
+            Batch(
+                tokens_BT[:, :size].contiguous(),
+                positions_BT[:, :size].contiguous(),
+                lengths_B.contiguous(),
+                labels_B.contiguous(),
+                items_B.contiguous(),
+                global_count=count,
+            )
+        )
+    return batches
 
 
 def draw_positions(

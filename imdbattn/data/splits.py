@@ -59,6 +59,7 @@ class Source:
     name: str  # shown to users
     identity: str  # changes with the content, and with the code of a custom tokenizer
     load: Callable[[], Texts] = field(compare=False)
+    tokenizer_version: str = ""  # the checksum of a custom tokenizer's code
 
     @property
     def key(self) -> str:

@@ -172,4 +172,5 @@ class Seq2SeqModule(Learner):
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
         references = [split.references[item] for item in items_N.tolist()]
         columns = (items_N, lengths_N, symbols_N, losses_N, log_probability_N)
-        return Seq2SeqScores(*columns, texts, references, data.corpus.items_name == "sentences")
+        has_bleu = not data.corpus.generated
+        return Seq2SeqScores(*columns, texts, references, has_bleu)
