@@ -236,7 +236,7 @@ def test_classify_gives_labels_words_probabilities_and_weights(page, written, op
     expected = model.explain(TEXT)
     assert found["labels"] == model.labels
     assert found["tokens"] == expected.words
-    assert found["label"] == expected.label
+    assert found["label"] == expected.prediction.output
     assert sum(found["probabilities"]) == pytest.approx(1)
     weights_LHQK = np.array([one["heads"] for one in found["attention"][:3]])
     assert weights_LHQK.shape[2:] == (len(found["keys"]),) * 2
