@@ -63,9 +63,8 @@ def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedPro
     """here("mine.py", ...): imdbattn.check in tmp_path; command and file run in this process."""
 
     def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
-        outcome = Outcome(file)
-        for message in check(str(tmp_path / file), names, limits_and_sheet[2]):
-            outcome.take(message)
+        *_, outcome = check(str(tmp_path / file), names, limits_and_sheet[2])
+        outcome.file = file
         return outcome
 
     def command(*arguments: str) -> subprocess.CompletedProcess:

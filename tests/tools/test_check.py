@@ -22,7 +22,7 @@ import torch
 import imdbattn.check
 from imdbattn.errors import UserError
 from imdbattn.tools.check.parts import check
-from imdbattn.tools.check.report import Outcome, as_text
+from imdbattn.tools.check.report import Outcome, Result, as_text
 from imdbattn.tools.check.sheets import OWN, load
 from imdbattn.tools.check.tables import TABLES, Table
 
@@ -70,24 +70,22 @@ def judged(file: Path) -> Outcome:
 
 
 def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
-    outcome = Outcome(str(file))
-    for message in check(str(file), {}, sheet):
-        outcome.take(message)
+    *_, outcome = check(str(file), {}, sheet)
     return outcome
 
 
-def results(file: Path) -> list[dict]:
+def results(file: Path) -> list[Result]:
     outcome = judged(file) if FOLDER in file.parents else outcome_of(file)
     assert (outcome.done, outcome.error) == (True, "")
     return outcome.results
 
 
 def sentences(outcome: Outcome) -> str:
-    return " ".join(result["sentence"] for result in outcome.of(None))
+    return " ".join(result.sentence for result in outcome.of(None))
 
 
-def findings(found: list[dict]) -> list[dict]:
-    return [result for result in found if result["held"] is False]
+def findings(found: list[Result]) -> list[Result]:
+    return [result for result in found if result.held is False]
 
 
 def without(text: str, *parts: str) -> str:
@@ -128,8 +126,8 @@ def changed(part: str, old: str, new: str) -> str:
 def test_correct_solutions_pass_all_checks(file):
     found = results(file)
     assert findings(found) == []
-    assert all(result["sentence"].endswith(".") for result in found)
-    unmade = [result["sentence"] for result in found if result["held"] is None]
+    assert all(result.sentence.endswith(".") for result in found)
+    unmade = [result.sentence for result in found if result.held is None]
     assert all("has no argument" in one or "not compared" in one for one in unmade)
 
 
@@ -167,24 +165,24 @@ def test_mistakes_are_reported_by_name(file, part, expected, old, new, tmp_path)
         text = right.replace(old, new, 1)
     (mine := tmp_path / "mine.py").write_text(text)
     found = findings(results(mine))
-    assert (part, expected) in [(one["part"], one["finding"]) for one in found]
-    assert all(one["example"] for one in found)
+    assert (part, expected) in [(one.part, one.finding) for one in found]
+    assert all(one.example for one in found)
 
 
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
     found = results(FOLDER / "wrong" / "softmax_over_queries.py")
-    blocked = {result["check"] for result in found if result["finding"] == "blocked"}
+    blocked = {result.check for result in found if result.finding == "blocked"}
     assert blocked == {"batch", "finite", "gradients"}
-    assert all(result["held"] is None for result in found if result["finding"] == "blocked")
+    assert all(result.held is None for result in found if result.finding == "blocked")
 
 
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
     monkeypatch.setitem(TABLES, "masked_mean", Table({}, {"y": "unknown"}, []))
     found = outcome_of(FOLDER / "wrong" / "padding_in_mean.py").results
-    (reference,) = [result for result in found if result["check"] == "reference"]
-    assert (reference["held"], reference["finding"]) == (None, "not-checked")
-    assert "the checker raised NameError" in reference["sentence"]
-    others = [result for result in found if result["held"] is not False]
+    (reference,) = [result for result in found if result.check == "reference"]
+    assert (reference.held, reference.finding) == (None, "not-checked")
+    assert "the checker raised NameError" in reference.sentence
+    others = [result for result in found if result.held is not False]
     assert Outcome(results=others).status == 2, "the checker failed and found no mistake"
     assert Outcome().status == 2, "no check is no success"
 
@@ -194,9 +192,9 @@ def test_an_error_in_one_part_blocks_only_what_fails_in_the_parts_that_use_it(tm
     text = text.replace("self.g(x + self.f(self.norm(x), mask))", "self.g(x + self.f(x, mask))")
     (file := tmp_path / "mine.py").write_text(text)
     found = results(file)
-    names = [(result["part"], result["finding"]) for result in findings(found)]
+    names = [(result.part, result.finding) for result in findings(found)]
     assert names == [("SelfAttention", "no-key-mask")]
-    held = {one["check"]: one["held"] for one in found if one["part"] == "ResidualLayer"}
+    held = {one.check: one.held for one in found if one.part == "ResidualLayer"}
     assert (held["registered"], held["reference"]) == (True, None)
 
 
@@ -277,7 +275,7 @@ def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
     (file := tmp_path / "stub.py").write_text(here("--stub", sheet).stdout)
     outcome = outcome_of(file)
     assert outcome.sheet == load(sheet).title
-    assert {one["finding"] for one in findings(outcome.results)} == {"not-written-yet"}
+    assert {one.finding for one in findings(outcome.results)} == {"not-written-yet"}
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -432,11 +430,11 @@ def test_wrong_input_ends_in_one_line(here, tmp_path, arguments, error):
 def test_an_exception_or_an_exit_names_the_line_of_the_file(tmp_path, code, line, text):
     (file := tmp_path / "mine.py").write_text(code)
     (finding,) = findings(results(file))
-    assert (finding["finding"], finding["sentence"]) == (
+    assert (finding.finding, finding.sentence) == (
         "raises",
         f"Line {line} raises an exception.",
     )
-    assert text in finding["example"]
+    assert text in finding.example
 
 
 # --- notebooks ------------------------------------------------------------------------------------
@@ -474,7 +472,7 @@ def test_definitions_of_a_notebook_are_checked(here, notebook):
 def test_an_exception_names_the_cell(notebook):
     notebook.write_text(notebook.read_text().replace("words = mask", "words = nothing"))
     found = findings(results(notebook))
-    assert re.fullmatch(r"Line \d+ of cell 3 raises an exception\.", found[0]["sentence"])
+    assert re.fullmatch(r"Line \d+ of cell 3 raises an exception\.", found[0].sentence)
 
 
 def test_score_shows_a_table():
@@ -488,7 +486,7 @@ def test_score_shows_a_table():
     assert "WRONG  masked_mean: nan-without-words." in repr(report)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_default_dtype() == torch.float32
-    report.results[0]["sentence"] = "<script>"
+    report.results[0].sentence = "<script>"
     assert "<script>" not in report._repr_html_()
     with pytest.raises(UserError, match=r"write grade\(SelfAttention=average\)"):
         imdbattn.check.grade(average=names["masked_mean"])

@@ -15,13 +15,11 @@ def grade(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
     import torch
 
     from imdbattn.tools.check.parts import check_objects
-    from imdbattn.tools.check.report import Outcome
 
-    outcome, dtype, state = Outcome(), torch.get_default_dtype(), torch.get_rng_state()
+    dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     try:
         things = {part.__name__: part for part in parts} | named
-        for message in check_objects(things, sheet):
-            outcome.take(message)
+        *_, outcome = check_objects(things, sheet)
     finally:
         torch.set_default_dtype(dtype)
         torch.set_rng_state(state)

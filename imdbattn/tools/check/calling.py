@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, StudentError, mask, mistake, normal
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mask, mistake, normal
 from imdbattn.tools.check.part import Part, vectors_VD
+from imdbattn.tools.check.tables import Mistake
 
 
 def call_student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

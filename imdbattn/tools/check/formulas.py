@@ -1,7 +1,8 @@
 """Formulas of the tables in mistakes/, computed and compared with results."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from types import CodeType
 from typing import Any, NamedTuple
@@ -10,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, mistake, same, show
-from imdbattn.tools.check.tables import Table, Variant
+from imdbattn.tools.check.numbers import Differs, NotCompared, mistake, same, show
+from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.tables import Mistake, Table, Variant
 
 Names = dict[str, Any]  # what the expressions of a table use
 Call = Callable[..., Any]
@@ -60,35 +62,33 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
     return y_BTD[words_BT]
 
 
+@dataclass
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
-    name, change: of the part. examples: the inputs of each result by their description. keep: what
-    of a result the formula defines. is_known: whether one of the right bindings must be that of the
-    part. In the steps, found is the result itself.
+    examples: description -> arguments of the part. results: of the part, for each example; the
+    steps can use them as `found`. is_known: whether one of the right bindings must be that of the
+    part. keep: what of a result the formula defines.
     """
 
-    def __init__(
-        self,
-        name: str,
-        change: Callable[[str, Table], str],
-        table: Table,
-        results: list[Tensor],
-        bindings: Iterable[Binding],
-        examples: Names,
-        keep: Call = whole,
-        is_known: bool = True,
-    ) -> None:
-        self.name, self.change, self.table = name, change, table
-        self.results, self.keep, self.is_known = results, keep, is_known
-        self.bindings, self.examples = list(bindings), examples
-        self.rights = [one.names for one in self.bindings if one.finding == RIGHT]
-        self.usual = [b.names for b in self.bindings if b.finding == RIGHT and b.is_usual]
+    part: Part
+    table: Table
+    examples: Names
+    results: list[Tensor]
+    bindings: list[Binding]
+    is_known: bool = True
+    keep: Call = whole
+
+    @property
+    def usual(self) -> list[Call]:
+        """The names with which known mistakes are looked for."""
+        return [one.names for one in self.bindings if one.finding == RIGHT and one.is_usual]
 
     @torch.no_grad()
     def is_right(self) -> bool:
         """Returns whether the formula gives the results."""
-        return any(self.holds({}, names) for names in self.rights)
+        rights = [one.names for one in self.bindings if one.finding == RIGHT]
+        return any(self.holds({}, names) for names in rights)
 
     def differences(
         self, changes: dict[str, str], names: Call, keep: Call | None = None
@@ -108,14 +108,14 @@ class Comparison:
     def differs(self, other: str, names: Call) -> Mistake:
         found = [one for one in self.differences({}, names) if one[2] is not None]
         text, y, z = min(found, key=lambda one: one[1].numel())
-        change = self.change("", self.table)
-        values = {"other": other, "text": text, "part": self.name, "fix": change}
-        return mistake("differs-from-reference", y, z, **values)
+        values = {"other": other, "text": text, "part": self.part.name}
+        fix = self.part.change("", self.table)
+        return mistake("differs-from-reference", y, z, **values, fix=fix)
 
     def example(self, names: Call) -> str:
         """Returns the smallest example, with the right result if it is known."""
         if next((one for one in self.differences({}, names) if one[2] is not None), None):
-            return str(self.differs("right", names).args[2])
+            return self.differs("right", names).example
         numbers = show(self.results[0].flatten()[:3].tolist())
         return f"For {next(iter(self.examples))}, the result is {numbers}."
 
@@ -148,9 +148,9 @@ class Comparison:
             return None
         (finding, sentence, steps), names = one
         if finding == NOTE:
-            return NotChecked(f"Differs from the sheet: {sentence}")
+            return Differs(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
-        change = self.change(finding, self.table)
+        change = self.part.change(finding, self.table)
         return Mistake(finding, sentence, self.example(right), change)
 
     @torch.no_grad()
@@ -160,5 +160,5 @@ class Comparison:
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."
             )
-        _, *rest = self.differs("that of the formula", self.usual[0]).args
-        return Mistake(self.table.texts.get("differs", "differs-from-reference"), *rest)
+        found = self.differs("that of the formula", self.usual[0])
+        return replace(found, finding=self.table.texts.get("differs", found.finding))

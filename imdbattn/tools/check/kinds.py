@@ -29,9 +29,9 @@ from imdbattn.tools.check.formulas import (
     whole,
     words_only,
 )
-from imdbattn.tools.check.numbers import Mistake, mask, normal, same
+from imdbattn.tools.check.numbers import mask, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
-from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.tables import TABLES, Mistake
 from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
 
 PADDED = "3 reviews of 2, 4 and 3 words and padding"
@@ -40,7 +40,7 @@ PADDED = "3 reviews of 2, 4 and 3 words and padding"
 def agrees(part: Part) -> None:
     """The result is that of the formula; known mistakes are not looked for."""
     if not part.comparison.is_right():
-        raise Mistake("differs-from-reference", "", "", "")
+        raise Mistake("differs-from-reference", "")
 
 
 def reference(part: Part) -> str:
@@ -103,9 +103,8 @@ class FormulaKind(Kind):
         bindings, is_known = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
         keep = words_only if is_of_words else whole
-        return Comparison(
-            part.name, part.change, TABLES[self.name], results, bindings, examples, keep, is_known
-        )
+        table = TABLES[self.name]
+        return Comparison(part, table, examples, results, bindings, is_known, keep)
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
         y = call(part, net, *given)
@@ -331,12 +330,12 @@ class LayerKind(FormulaKind):
         children = list(net.modules())[1:]
         inner = [(child, way) for child in children for way in attending(child)]
         if inner:
-            found = [
-                Binding(partial(layer_names, way, norm=norm, g=g))
-                for child, way in inner
-                for norm in norms(one for one in net.modules() if one not in {*child.modules()})
-                for g in linears_for_g(net, [child])
-            ]
+            found = []
+            for child, way in inner:
+                inside = {*child.modules()}
+                outside = [one for one in net.modules() if one not in inside]
+                for norm, g in itertools.product(norms(outside), linears_for_g(net, [child])):
+                    found.append(Binding(partial(layer_names, way, norm=norm, g=g)))
             left = set(children).difference(*(child.modules() for child, _ in inner))
             extra = [p for one in left for p in one.parameters(recurse=False)]
             return found, bool(found) and len(extra) <= 4
@@ -383,8 +382,12 @@ def norms(modules: Iterable[nn.Module]) -> list[Call]:
         has_matrices = any(p.ndim > 1 for p in every)
         is_plain = not every and "norm" in type(module).__name__.lower()
         if is_plain or len(own) == 2 or (own and not has_matrices):
-            w, b = [*own, torch.ones(WIDTH), torch.zeros(WIDTH)][:: 1 if len(own) != 1 else 2][:2]
-            found.append(partial(F.layer_norm, normalized_shape=(WIDTH,), weight=w, bias=b))
+            weight, bias = torch.ones(WIDTH), torch.zeros(WIDTH)
+            if len(own) == 1:
+                weight = own[0]
+            elif own:
+                weight, bias = own[:2]
+            found.append(partial(F.layer_norm, normalized_shape=(WIDTH,), weight=weight, bias=bias))
     return found or [partial(F.layer_norm, normalized_shape=(WIDTH,))]
 
 
@@ -437,7 +440,7 @@ class BilinearKind(FormulaKind):
         found: list[Binding] = []
         size = part.sizes["E"]
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
-        for one in [one for is_transposed in (True, False) for one in stored(net, is_transposed)]:
+        for one in [*stored(net, True), *stored(net, False)]:
             if (one.inputs, one.outputs) == (size, WIDTH):
                 found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
             if (one.inputs, one.outputs) == (WIDTH, size):

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from imdbattn.tools.check.tables import describe
-
-
-class Mistake(Exception):
-    """A rule does not hold. Has the finding, sentence, example and what to change."""
+from imdbattn.tools.check.tables import Mistake, describe
 
 
 class NotChecked(Exception):
     """The rule does not apply to this solution. The message is the reason."""
+
+
+class Differs(NotChecked):
+    """The solution differs from the sheet, and is defensible. The message says how."""
 
 
 class NotCompared(NotChecked):
@@ -71,7 +71,7 @@ def mistake(finding: str, *tensors: Tensor, **values: object) -> Mistake:
         numbers = [show(x[start : start + 3].tolist(), digits) for x in flat]
         if len(set(numbers)) == len(numbers):
             break
-    return Mistake(*describe(finding, *numbers, **values))
+    return describe(finding, *numbers, **values)
 
 
 def mask(*lengths: int, size: int | None = None) -> Tensor:

@@ -5,15 +5,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.formulas import Comparison
 from imdbattn.tools.check.numbers import NotChecked, normal
 from imdbattn.tools.check.sheets import Entry, Way, evaluate, meant, parameters_of, unknown
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
+
+if TYPE_CHECKING:
+    from imdbattn.tools.check.formulas import Comparison
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # The sizes of a model: words, the width of their vectors, and classes
@@ -71,7 +73,7 @@ class Kind:
         """Those that a part of this kind must hold."""
         raise NotImplementedError
 
-    def compare(self, part: "Part") -> Comparison:
+    def compare(self, part: "Part") -> "Comparison":
         """Returns the results of the part, beside those of the formula."""
         raise NotImplementedError
 
@@ -97,7 +99,7 @@ class Part:
     way: Way
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> "Comparison":
         """As Kind.compare, once."""
         return self.kind.compare(self)
 

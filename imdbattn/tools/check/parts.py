@@ -8,39 +8,39 @@ import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part
-from imdbattn.tools.check.report import Message, Result, result_of
-from imdbattn.tools.check.running import finding_of, run
+from imdbattn.tools.check.report import Outcome, Result, result_of
+from imdbattn.tools.check.running import mistake_of, run
 from imdbattn.tools.check.settling import has_shape, notes, settle
 from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
 
 HELPER = "It was not checked: {} uses it, and not as {}."
 
 
-def check(file: str, names: Mapping[str, str], sheet_name: str | None = None) -> Iterator[Message]:
-    """Messages: {"parts": names of their checks}, and those of running.run. sheet_name: None
-    for the sheet that the names in the file belong to.
+def check(file: str, names: Mapping[str, str], sheet_name: str | None = None) -> Iterator[Outcome]:
+    """Yields the outcome so far, which the next step changes: before the file is imported, after
+    its parts are found, before each check, and at the end.
 
-    Last comes {"done": True}, or {"error": message} for a UserError.
+    sheet_name: None for the sheet that the names in the file belong to.
     """
+    outcome = Outcome(file, doing=["file", "import"])
+    yield outcome
     try:
-        yield {"doing": ["file", "import"]}
         own = vars(source.load(file))
         named = {part: required(own, part, name, file) for part, name in names.items()}
         things = {name: thing for name, thing in own.items() if is_students(thing)}
         sheet = sheet_of(things, named, sheet_name)
         parts = parts_among(sheet, named | things, file, own)
     except UserError as error:
-        yield {"error": str(error)}
-        return
+        outcome.error = str(error)
     except (Exception, SystemExit) as error:
-        yield {"result": result_of("file", "import", False, *finding_of(error, "file", file))}
-        yield {"done": True}
-        return
-    yield from check_parts(parts, sheet, own)
-    yield {"done": True}
+        outcome.results.append(result_of("file", "import", mistake_of(error, "file", file)))
+    else:
+        yield from check_parts(parts, sheet, own, outcome)
+    outcome.done = True
+    yield outcome
 
 
-def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Message]:
+def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Outcome]:
     """As check, for classes and functions of this process by their names. Raises UserError."""
     sheet = sheet_of(things, {}, sheet_name)
     known = [id(thing) for *_, thing in matches(sheet, things)]
@@ -51,32 +51,34 @@ def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Messag
     own: Own = {}
     for thing in things.values():
         own |= getattr(thing, "__globals__", {})
-    yield from check_parts(parts_among(sheet, things, "", own | things), sheet, things)
+    yield from check_parts(parts_among(sheet, things, "", own | things), sheet, things, Outcome())
 
 
-def check_parts(parts: list[Part], sheet: Sheet, own: Own) -> Iterator[Message]:
-    """Yields the messages of these parts. own: the names of the file."""
+def check_parts(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> Iterator[Outcome]:
+    """Yields the outcome before each check of these parts. own: the names of the file."""
     parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
-    checks = {part.name: names_of_checks(part) for part in parts}
-    yield {"parts": checks, "sheet": sheet.title, "expected": sheet.parts}
+    outcome.sheet, outcome.expected = sheet.title, sheet.parts
+    for part in parts:
+        add_names(outcome, part, sheet)
+    yield outcome
     wrong: list[Any] = []  # the classes and functions of the parts in which a check fails
-    for number, part in enumerate(parts):
-        yield {"doing": [part.name, checks[part.name][0]]}
-        part = parts[number] = settle(part)
-        helped = part_helped(part, parts, own)
-        checks[part.name] = [] if helped else names_of_checks(part)
-        yield {"parts": checks, "labels": {part.name: labels_of(part, sheet) for part in parts}}
-        for note in [HELPER.format(helped, part.entry.signature)] if helped else notes(part):
-            yield {"result": result_of(part.name, "sheet", None, None, note)}
+    for part in parts:
+        outcome.doing = [part.name, outcome.parts[part.name][0]]
+        yield outcome
+        settled = settle(part)
+        add_names(outcome, settled, sheet)
+        helped = part_helped(settled, parts, own)
+        reasons = [HELPER.format(helped, part.entry.signature)] if helped else notes(settled)
+        for reason in reasons:
+            outcome.results.append(Result(part.name, "sheet", None, None, reason))
         if helped:
+            outcome.parts[part.name] = []
             continue
-        uses_wrong, is_wrong = uses(part.make, wrong, own), False
-        for message in run(part.kind.rules(), part):
-            if message.get("result", {}).get("held") is False:
-                is_wrong = True
-                message = {"result": blocked(message["result"])} if uses_wrong else message
-            yield message
-        wrong += [part.make] if is_wrong else []
+        yield from run(settled, outcome, uses_wrong=uses(part.make, wrong, own))
+        results = [result for result in outcome.results if result.part == part.name]
+        if any(result.held is False or result.finding == "blocked" for result in results):
+            wrong.append(part.make)
+    yield outcome
 
 
 def part_helped(part: Part, parts: list[Part], own: Own) -> str:
@@ -89,22 +91,13 @@ def part_helped(part: Part, parts: list[Part], own: Own) -> str:
     return next((one.name for one in users if has_shape(settle(one))), "")
 
 
-def names_of_checks(part: Part) -> list[str]:
-    return [rule.name for rule in part.kind.rules()]
-
-
-def labels_of(part: Part, sheet: Sheet) -> list[str]:
-    """Further names of the part: those of its kind, and those of the sheet for this kind."""
+def add_names(outcome: Outcome, part: Part, sheet: Sheet) -> None:
+    """Adds the names of the part's checks, and its further names: those of its kind, and those of
+    the sheet for this kind.
+    """
+    outcome.parts[part.name] = [rule.name for rule in part.kind.rules()]
     in_sheet = [entry.name for entry in sheet.entries if entry.kinds[0] == part.kind.name]
-    return [part.kind.name, *part.kind.also_called, *in_sheet]
-
-
-def blocked(result: Result) -> Result:
-    """Returns what is reported instead of a finding that a wrong part may have caused."""
-    if result["finding"] == "not-written-yet":
-        return result
-    reason = "Not checked before the part that it uses is corrected."
-    return result_of(result["part"], result["check"], None, "blocked", reason)
+    outcome.labels[part.name] = [part.kind.name, *part.kind.also_called, *in_sheet]
 
 
 # --- what a file has ------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
-from imdbattn.tools.check.report import FORMATS, Outcome, result_of
+from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
 from imdbattn.tools.check.sheets import OWN, load
 from imdbattn.tools.check.tables import describe
 
@@ -56,7 +57,7 @@ def run(
     """
     from tempfile import TemporaryFile  # it imports random; students may have a random.py
 
-    outcome, late = Outcome(file), False
+    late = False
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
     )
@@ -87,12 +88,12 @@ def run(
             with suppress(OSError):  # all have ended
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+        messages.seek(0)
+        complete = [line for line in messages if line.endswith(b"\n")]
+        outcome = Outcome.from_json(complete[-1]) if complete else Outcome()
+        outcome.file = file
         prints.seek(max(0, prints.seek(0, os.SEEK_END) - KEPT))
         outcome.printed = prints.read().decode(errors="replace").strip()
-        messages.seek(0)
-        for line in messages:
-            if line.endswith(b"\n"):  # written completely
-                outcome.take(json.loads(line))
     if not (outcome.done or outcome.error):
         end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
     return outcome
@@ -109,18 +110,16 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
         return
     finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
     part, check = outcome.doing
-    outcome.results.append(
-        result_of(part, check, False, *describe(finding, seconds=seconds, by=by))
-    )
-    known = [(result["part"], result["check"]) for result in outcome.results]
+    outcome.results.append(result_of(part, check, describe(finding, seconds=seconds, by=by)))
+    known = [(result.part, result.check) for result in outcome.results]
     for part, checks in outcome.parts.items():
         for check in checks:
             if (part, check) not in known:
-                outcome.results.append(result_of(part, check, None, "blocked", "Not reached."))
+                outcome.results.append(Result(part, check, None, "blocked", "Not reached."))
 
 
 def child() -> None:
-    """Writes messages as lines of JSON to the descriptor in argv, in the child process."""
+    """In the child process: writes outcomes to the descriptor in argv, as lines of JSON."""
     import gc
     import warnings
 
@@ -138,13 +137,19 @@ def child() -> None:
     os.set_inheritable(int(descriptor), False)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     limit(4 * float(gibibytes))
-    for message in check(file, json.loads(names), sheet or None):
-        if "parts" in message:  # the file is imported, and with it other packages
-            limit(float(gibibytes))
-            warnings.simplefilter("ignore")  # the checks may cause warnings
+
+    def write(outcome: Outcome) -> None:
         if os.getpid() != owner:  # a fork that the file has made
-            break
-        os.write(int(descriptor), json.dumps(message).encode() + b"\n")
+            os._exit(0)
+        os.write(int(descriptor), json.dumps(asdict(outcome)).encode() + b"\n")
+
+    outcomes = check(file, json.loads(names), sheet or None)
+    write(next(outcomes))  # before the import
+    write(next(outcomes))  # after it
+    limit(float(gibibytes))
+    warnings.simplefilter("ignore")  # the checks may cause warnings
+    for outcome in outcomes:
+        write(outcome)
     os._exit(0)  # threads and exit handlers of the file do not delay the end
 
 

@@ -5,39 +5,47 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
+from imdbattn.tools.check.tables import Mistake
+
 WIDTH = 100
-Result = dict[str, Any]
-Message = dict[str, Any]  # what a check reports: see parts.check
 
 # Checks that may fail in a part that computes the right function of reviews with words.
 SAME_FUNCTION = ("input-unchanged", "registered", "finite", "gradients")
 
 
-def result_of(
-    part: str,
-    check: str,
-    held: bool | None,
-    finding: str | None,
-    sentence: str,
-    example: str = "",
-    fix: str = "",
-    line: str = "",
-) -> Result:
-    """held: None if it could not be checked. finding: "blocked" if a rule that must hold first does
+@dataclass
+class Result:
+    """The result of a check.
+
+    held: None if it could not be checked. finding: "blocked" if a rule that must hold first does
     not, "not-checked" if the checker itself raised an exception, "not-compared" if the results
     could not be compared with those of the reference. sentence: what holds, or what is wrong.
     line: where a part with a finding is defined.
     """
-    return locals()
+
+    part: str
+    check: str
+    held: bool | None
+    finding: str | None
+    sentence: str
+    example: str = ""
+    fix: str = ""
+    line: str = ""
+
+
+def result_of(part: str, check: str, mistake: Mistake, line: str = "") -> Result:
+    """Returns the result of a check that does not hold."""
+    texts = mistake.finding, mistake.sentence, mistake.example, mistake.fix
+    return Result(part, check, False, *texts, line)
 
 
 @dataclass
 class Outcome:
-    """What was found in a file. results: those of result_of."""
+    """What was found in a file."""
 
     file: str = ""
     # parts of the file -> names of their checks
@@ -53,20 +61,19 @@ class Outcome:
     done: bool = False
     error: str = ""  # why the file could not be checked
 
-    def take(self, message: Message) -> None:
-        """A message of parts.check: a result, or values of other fields."""
-        if "result" in message:
-            self.results.append(message["result"])
-        else:
-            for name, value in message.items():
-                setattr(self, name, value)
+    @classmethod
+    def from_json(cls, text: bytes) -> "Outcome":
+        """Returns the outcome whose `asdict` was written as JSON."""
+        values = json.loads(text)
+        results = [Result(**values) for values in values.pop("results")]
+        return cls(results=results, **values)
 
     def require(self, parts: Iterable[str]) -> None:
         """Adds a finding for each of these parts that an imported file does not have."""
         for part in parts if self.parts else ():
             if not self.called(part):
                 sentence = f"{part} is not in the file."
-                self.results.append(result_of(part, "present", False, "missing", sentence))
+                self.results.append(Result(part, "present", False, "missing", sentence))
 
     def called(self, name: str) -> list[str]:
         """Returns the parts of the file with this name, or of the kind with this name."""
@@ -76,16 +83,16 @@ class Outcome:
 
     def of(self, held: bool | None) -> list[Result]:
         """Returns the checks that hold (True), do not hold (False), or were not made (None)."""
-        return [result for result in self.results if result["held"] is held]
+        return [result for result in self.results if result.held is held]
 
     @property
     def made(self) -> list[bool]:
-        return [result["held"] for result in self.results if result["held"] is not None]
+        return [result.held for result in self.results if result.held is not None]
 
     @property
     def unmade(self) -> int:
         reasons = ("blocked", "not-checked", "not-compared")
-        return sum(result["finding"] in reasons for result in self.results)
+        return sum(result.finding in reasons for result in self.results)
 
     def earned(self) -> dict[str, float | None]:
         """Returns the points of each part: in proportion to the checks that hold, and at most half
@@ -94,9 +101,9 @@ class Outcome:
         earned: dict[str, float | None] = {}
         for name, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
             parts = {name, *self.called(name)}
-            made = [r for r in self.results if r["part"] in parts and r["held"] is not None]
-            share = sum(r["held"] for r in made) / max(1, len(made))
-            if any(not r["held"] and r["check"] not in SAME_FUNCTION for r in made):
+            made = [r for r in self.results if r.part in parts and r.held is not None]
+            share = sum(r.held is True for r in made) / max(1, len(made))
+            if any(not r.held and r.check not in SAME_FUNCTION for r in made):
                 share = min(share, 0.5)
             earned[name] = round(most * share, 4) if made else None
         return earned
@@ -108,7 +115,7 @@ class Outcome:
     @property
     def status(self) -> int:
         """1 if a check fails; else 2 if none was made or the checker failed; else 0."""
-        failed = any(result["finding"] == "not-checked" for result in self.results)
+        failed = any(result.finding == "not-checked" for result in self.results)
         return 1 if not all(self.made) else 2 if failed or not self.made else 0
 
     @property
@@ -147,9 +154,9 @@ def wrapped(start: str, text: str) -> str:
 
 def explained(r: Result) -> str:
     """Returns a finding with its example and what to change."""
-    line = f", {r['line']}" if r["line"] else ""
-    first = f"WRONG  {r['part']}{line}: ", f"{r['finding']}. {r['sentence']}"
-    lines = [first, ("       Example: ", r["example"]), ("       Change:  ", r["fix"])]
+    line = f", {r.line}" if r.line else ""
+    first = f"WRONG  {r.part}{line}: ", f"{r.finding}. {r.sentence}"
+    lines = [first, ("       Example: ", r.example), ("       Change:  ", r.fix)]
     return "\n".join(wrapped(start, text) for start, text in lines if text)
 
 
@@ -157,16 +164,16 @@ def as_text(outcome: Outcome) -> str:
     """Checks that hold, findings, checks that were not made, and the grade."""
     right, wrong, unmade = map(outcome.of, (True, False, None))
     blocks = [
-        "\n".join(wrapped(f"ok     {r['part']}: ", r["sentence"]) for r in right),
+        "\n".join(wrapped(f"ok     {r.part}: ", r.sentence) for r in right),
         *map(explained, wrong),
     ]
-    unwritten = {r["part"] for r in wrong if r["finding"] == "not-written-yet"}
-    blocked = [r for r in unmade if r["finding"] == "blocked" and r["part"] not in unwritten]
-    notes = [f"{r['part']}: {r['sentence']}" for r in unmade if r["finding"] != "blocked"]
+    unwritten = {r.part for r in wrong if r.finding == "not-written-yet"}
+    blocked = [r for r in unmade if r.finding == "blocked" and r.part not in unwritten]
+    notes = [f"{r.part}: {r.sentence}" for r in unmade if r.finding != "blocked"]
     if blocked:
         texts = []
-        for part, group in groupby(blocked, lambda r: r["part"]):
-            checks = ", ".join(r["check"] for r in group)
+        for part, group in groupby(blocked, lambda r: r.part):
+            checks = ", ".join(r.check for r in group)
             texts.append(f"{part}: {checks}")
         text = "; ".join(texts)
         notes.append(f"Not checked before the above is corrected: {text}.")
@@ -179,7 +186,7 @@ def as_text(outcome: Outcome) -> str:
     return "\n\n".join(filter(None, [*blocks, "\n".join(end)]))
 
 
-def as_dict(outcome: Outcome) -> Result:
+def as_dict(outcome: Outcome) -> dict[str, Any]:
     start = {"version": 2, "file": outcome.file}
     if outcome.error:
         return start | {"error": outcome.error}
@@ -188,7 +195,7 @@ def as_dict(outcome: Outcome) -> Result:
         "points": outcome.earned() if outcome.points else None,
         "parts": list(outcome.parts),
         "not_found": [part for part in outcome.expected if part not in outcome.parts],
-        "checks": outcome.results,
+        "checks": [asdict(result) for result in outcome.results],
         "printed": outcome.printed,
     }
 
@@ -203,9 +210,7 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
     (outcome,), tests = outcomes, []
     for part, value in outcome.earned().items():
         parts = {part, *outcome.called(part)}
-        text = "\n".join(
-            explained(result) for result in outcome.of(False) if result["part"] in parts
-        )
+        text = "\n".join(explained(result) for result in outcome.of(False) if result.part in parts)
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
             test["output"] = "Not graded: no check of this part could be made."
@@ -231,7 +236,7 @@ def as_csv(outcomes: list[Outcome]) -> str:
         points = one.total if one.points and is_graded else ""
         of_points = sum(one.points.values()) if one.points else ""
         findings = "; ".join(
-            f"{r['part']}: {r['finding']}" + f" ({r['example']})" * (r["finding"] == "raises")
+            f"{r.part}: {r.finding}" + f" ({r.example})" * (r.finding == "raises")
             for r in one.of(False)
         )
         counts = [sum(one.made), len(one.made), one.unmade]

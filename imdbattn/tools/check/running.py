@@ -2,61 +2,71 @@
 
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from imdbattn.errors import in_line
-from imdbattn.tools.check.numbers import Mistake, NotChecked, NotCompared, StudentError
+from imdbattn.tools.check.numbers import NotChecked, NotCompared, StudentError
 from imdbattn.tools.check.part import Part, Rule
-from imdbattn.tools.check.report import Message, result_of
-from imdbattn.tools.check.tables import describe
+from imdbattn.tools.check.report import Outcome, Result, result_of
+from imdbattn.tools.check.tables import Mistake, describe
 
 
-def run(rules: list[Rule], part: Part) -> Iterator[Message]:
-    """Messages: {"doing": [part, rule]} before each rule, and {"result": ...} afterwards.
+def run(part: Part, outcome: Outcome, uses_wrong: bool) -> Iterator[Outcome]:
+    """Adds the results of the part's rules. Yields the outcome before each of them.
 
-    All rules need the first one.
+    All rules need the first one. uses_wrong: whether the part uses one with a finding, which may be
+    the cause of what is found here.
     """
     failed: set[str] = set()
+    rules = part.kind.rules()
     for rule in rules:
-        yield {"doing": [part.name, rule.name]}
-        found = attempt(rule, part, failed & {rules[0].name, *rule.needs})
-        if found[0] is False or found[1] == "blocked":
+        outcome.doing = [part.name, rule.name]
+        yield outcome
+        result = attempt(rule, part, failed & {rules[0].name, *rule.needs})
+        if result.held is False and uses_wrong and result.finding != "not-written-yet":
+            reason = "Not checked before the part that it uses is corrected."
+            result = Result(part.name, rule.name, None, "blocked", reason)
+        if result.held is False or result.finding == "blocked":
             failed.add(rule.name)
-        result = result_of(part.name, rule.name, *found)
-        yield {"result": result | {"line": part.line if found[0] is False else ""}}
+        outcome.results.append(result)
 
 
-def attempt(rule: Rule, part: Part, failed: set[str]) -> tuple[Any, ...]:
-    """Returns what result_of is given. failed: rules that must hold before this one."""
+def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
+    """failed: rules that must hold before this one."""
+
+    def unmade(finding: str | None, reason: str) -> Result:
+        return Result(part.name, rule.name, None, finding, reason)
+
     if rule.option and not part.accepts(rule.option):
         reason = f"{rule.option} was not checked: {part.name} has no argument {rule.option}."
-        return None, None, reason
+        return unmade(None, reason)
     if failed:
-        return None, "blocked", f"Not checked before {' and '.join(sorted(failed))} hold."
+        return unmade("blocked", f"Not checked before {' and '.join(sorted(failed))} hold.")
     torch.default_generator.manual_seed(0)
     torch.set_grad_enabled(True)  # the file may have changed it
     try:
         first_paragraph = str(rule.test.__doc__).partition("\n\n")[0]
-        return True, None, rule.test(part) or " ".join(first_paragraph.split())
+        sentence = rule.test(part) or " ".join(first_paragraph.split())
+        return Result(part.name, rule.name, True, None, sentence)
     except Mistake as mistake:
-        return False, *mistake.args
+        return result_of(part.name, rule.name, mistake, part.line)
     except NotCompared as error:
-        return None, "not-compared", str(error)
+        return unmade("not-compared", str(error))
     except NotChecked as error:
-        return None, None, str(error)
+        return unmade(None, str(error))
     except StudentError as error:
-        return False, *finding_of(error.args[0], part.name, part.file, part.entry.signature)
+        raised = mistake_of(error.args[0], part.name, part.file, part.entry.signature)
+        return result_of(part.name, rule.name, raised, part.line)
     except Exception as error:  # the checker itself failed
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
             f" {in_line(error)}."
         )
-        return None, "not-checked", reason
+        return unmade("not-checked", reason)
 
 
-def finding_of(error: BaseException, part: str, file: str, signature: str = "") -> list[str]:
+def mistake_of(error: BaseException, part: str, file: str, signature: str = "") -> Mistake:
     """Returns the finding for an exception of the student's code."""
     values = {
         "part": part,

@@ -3,19 +3,33 @@
 Each way is tried; the one is taken under which most of the properties hold.
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from enum import IntEnum
 
 import torch
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.kinds import KINDS, agrees
-from imdbattn.tools.check.numbers import Mistake, NotChecked
+from imdbattn.tools.check.numbers import Differs, NotChecked
 from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.sheets import parameters_of, unknown
+from imdbattn.tools.check.tables import Mistake
 
+Test = Callable[[Part], object]
 # Findings that do not say which mistake it is
 GENERAL = ("depends-on-padding", "differs-from-reference", "mask-inverted")
+
+
+class Fit(IntEnum):
+    """What a rule says about a part that is called in one of the ways, as one of the kinds."""
+
+    RAISES = 1  # the student's code, or the checker, raises an exception
+    WRONG = 2  # the result is another one
+    NOT_CHECKED = 3  # the rule does not apply
+    KNOWN_MISTAKE = 4
+    HOLDS = 5
 
 
 def settle(part: Part) -> Part:
@@ -25,34 +39,46 @@ def settle(part: Part) -> Part:
     A rule is tried only for those ways that are the best by the rules before it. Known mistakes are
     looked for last, if the formula of no kind gives the results.
     """
-    left, rank, first = in_all_ways(part), 3, part.kind.rules()[0].test
+    left, fit, first = in_all_ways(part), Fit.HOLDS, part.kind.rules()[0].test
     for dtype in (torch.float64, torch.float32):  # it may use float32 whatever the input is
         torch.set_default_dtype(dtype)
-        if any(rank_of(first, one) == 3 for one in left):
+        if any(fit_of(first, one) is Fit.HOLDS for one in left):
             break
     last = rules.batch if part.kind.is_model else agrees
     for rule in (first, rules.repeatable, last):
-        if len(left) > 1 and rank == 3:
-            ranks = list[int]()
-            while len(ranks) < len(left) and not (rule is last and 3 in ranks):  # one suffices
-                ranks.append(rank_of(rule, left[len(ranks)]))
-            rank = max(ranks)
-            left = [one for one, its_rank in zip(left, ranks, strict=False) if its_rank == rank]
-    is_wrong = len(left) > 1 and rank == 0 and not part.kind.is_model
-    return first_named(left) if is_wrong else left[0]
+        if len(left) > 1 and fit is Fit.HOLDS:
+            fit, left = best_by(rule, left, one_suffices=rule is last)
+    if len(left) > 1 and fit is Fit.WRONG and not part.kind.is_model:
+        return first_named(left)
+    return left[0]
 
 
-def first_named(parts: list[Part]) -> Part:
-    """Returns the first with the results of a known mistake, else one that can be compared."""
-    ranks: list[int] = []
-    seen: list[object] = []
-    for one in parts:
-        results = one.kind.name, [y.tolist() for y in one.comparison.results]
-        ranks.append(-1 if results in seen else rank_of(diagnosed, one))
-        seen.append(results)
-        if ranks[-1] == 2:
+def best_by(rule: Test, parts: Sequence[Part], one_suffices: bool) -> tuple[Fit, list[Part]]:
+    """Returns the best fit, and the parts that have it; one of them if one suffices."""
+    found: dict[Fit, list[Part]] = defaultdict(list)
+    for part in parts:
+        fit = fit_of(rule, part)
+        found[fit].append(part)
+        if one_suffices and fit is Fit.HOLDS:
             break
-    return parts[ranks.index(min(ranks, key=(2, 0, 1, -1).index))]
+    best = max(found)
+    return best, found[best]
+
+
+def first_named(parts: Sequence[Part]) -> Part:
+    """Returns the first with the results of a known mistake, else one that can be compared."""
+    found: dict[Fit, Part] = {}  # the first part with each fit
+    seen: list[object] = []
+    for part in parts:
+        results = part.kind.name, [y.tolist() for y in part.comparison.results]
+        if results in seen:
+            continue
+        seen.append(results)
+        fit = fit_of(diagnosed, part)
+        if fit in (Fit.KNOWN_MISTAKE, Fit.HOLDS):
+            return part
+        found.setdefault(fit, part)
+    return next(found[fit] for fit in (Fit.WRONG, Fit.NOT_CHECKED, Fit.RAISES) if fit in found)
 
 
 def in_all_ways(part: Part) -> list[Part]:
@@ -69,26 +95,24 @@ def diagnosed(part: Part) -> None:
     raise part.comparison.named() or part.comparison.unnamed()
 
 
-def rank_of(rule: Callable[[Part], object], part: Part) -> int:
-    """3 if the rule holds, 2 for a known mistake, 1 if the rule does not apply.
-
-    0 for another result, and -1 if the student's code or the checker raised an exception.
-    """
+def fit_of(rule: Test, part: Part) -> Fit:
     torch.default_generator.manual_seed(0)
     try:
         rule(part)
     except Mistake as mistake:
-        return 0 if mistake.args[0] in GENERAL else 2
-    except NotChecked as reason:
-        return 3 if str(reason).startswith("Differs") else 1
+        return Fit.WRONG if mistake.finding in GENERAL else Fit.KNOWN_MISTAKE
+    except Differs:
+        return Fit.HOLDS
+    except NotChecked:
+        return Fit.NOT_CHECKED
     except Exception:
-        return -1
-    return 3
+        return Fit.RAISES
+    return Fit.HOLDS
 
 
 def has_shape(part: Part) -> bool:
     """Returns whether the first rule, that of the shape, holds or does not apply."""
-    return rank_of(part.kind.rules()[0].test, part) in (3, 1)
+    return fit_of(part.kind.rules()[0].test, part) in (Fit.HOLDS, Fit.NOT_CHECKED)
 
 
 def notes(part: Part) -> Iterator[str]:

@@ -1,9 +1,20 @@
 """The texts of the checker: parts, references, known mistakes (mistakes/), and findings.txt."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
+
+
+@dataclass(eq=False)
+class Mistake(Exception):
+    """A rule does not hold. fix: what to change."""
+
+    finding: str
+    sentence: str
+    example: str = ""
+    fix: str = ""
 
 
 Variant = tuple[str, str, dict[str, str]]  # finding, sentence, steps that are replaced
@@ -58,6 +69,6 @@ SIGNATURES = TABLES["kinds"].texts  # kinds of parts -> how they are made and ca
 FINDINGS = read_findings()
 
 
-def describe(finding: str, *numbers: str, **values: object) -> list[str]:
-    """Returns the finding, and its sentence, example and what to change, of findings.txt."""
-    return [finding, *(text.format(*numbers, **values) for text in FINDINGS[finding])]
+def describe(finding: str, *numbers: str, **values: object) -> Mistake:
+    """Returns the finding, with its texts in findings.txt."""
+    return Mistake(finding, *(text.format(*numbers, **values) for text in FINDINGS[finding]))
