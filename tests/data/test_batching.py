@@ -50,6 +50,14 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
         assert len(index) == 1 or max(lengths[index].max(), 1) * len(index) <= budget
 
 
+@given(st.lists(st.integers(0, 80), min_size=1).map(np.array), st.integers(1, 400))
+def test_each_item_is_scored_by_one_of_the_processes(lengths, budget):
+    for ranks in (1, 2, 3):
+        plans = [EvalPlans(lengths, budget, rank, ranks) for rank in range(ranks)]
+        scored = [index for of_rank in plans for _, index in of_rank]
+        assert sorted(np.concatenate(scored)) == list(range(len(lengths)))
+
+
 @pytest.mark.parametrize("kind", [SmallPools, FewShapesPlans])
 @given(LENGTHS, st.integers(0, 20), st.floats(0, 1))
 @example(np.array([80, 1, 1, 1]), 0, 1.0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.documents import section
-from tests.marks import slow
 
+pytestmark = pytest.mark.slow
 QUICK = ("model=mean", "trainer.max_epochs=1", "logger=csv", "trainer=cpu", "pictures=false")
 ENGLISH = ("good", "bad", "film", "the", "was")
 CHINESE = ("好看", "无聊", "电影", "演员", "很")
@@ -70,7 +70,6 @@ def run(shell, folder, *words):
     assert (folder / "run" / "metrics.json").exists()
 
 
-@pytest.mark.slow
 def test_a_saved_data_set_trains(shell, folder):
     words = command("## Data sets of the hub and of `datasets`", "my_saved_dataset")
     run(shell, folder, *words, *QUICK, "data.vectors.path=english.vec", "data.min_known=0.1")
@@ -83,7 +82,7 @@ def test_chinese_reviews_train_with_jieba_or_a_callable_in_its_place(shell, fold
     run(shell, folder, *words, *QUICK)
 
 
-@pytest.mark.parametrize("word", ["moses", slow("cmn.txt")])
+@pytest.mark.parametrize("word", ["moses", "cmn.txt"])
 def test_pairs_train(shell, folder, word):
     words = command("## Pairs of sentences", word)
     quick = [word for word in QUICK if not word.startswith("model=")]

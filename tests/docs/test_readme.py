@@ -4,7 +4,10 @@ import math
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -52,50 +55,91 @@ def test_each_command_is_in_the_documents():
     assert {words_of(command)[0] for command in COMMANDS} == set(names.split())
 
 
+class Place:
+    """The folder of a user with a finished run, and how commands of the documents run in it."""
+
+    def __init__(self, shell, small: list[str], world: Path, finished: Path, folder: Path):
+        self.shell, self.folder = partial(shell, cwd=folder), folder
+        self.small, self.world, self.finished = small, world, finished
+        (folder / "reviews.txt").write_text("a good film\n")
+
+    def run(self, name: str, *arguments: str, **more: Any) -> None:
+        """Runs a command, which must succeed, on the finished run and the small world's reviews."""
+        tables = r"(my_reviews|new_reviews|bbc)\.csv"
+        words = [re.sub("^run=.*", f"run={self.finished}", word) for word in arguments]
+        words = [re.sub(tables, f"{self.world}/reviews.csv", word) for word in words]
+        done = self.shell(name, *words, **more)
+        assert done.returncode == 0, done.stderr
+
+
+def train(place: Place, *arguments: str) -> None:
+    """Trains on little data, or resumes the run that is finished."""
+    if arguments == ("resume=runs/latest",):
+        done = place.shell("train", f"resume={place.finished}")
+        assert "This run is already finished" in done.stdout, done.stderr
+    elif "--cfg" in arguments:
+        place.run("train", *arguments)
+    else:
+        place.run("train", *shrunk([*arguments], place.small, place.folder))
+        is_debug = any(word.startswith("debug=") for word in arguments)
+        assert list(place.folder.rglob("debug.json" if is_debug else "metrics.json"))
+
+
+def compare(place: Place, *arguments: str) -> None:
+    """Compares the only run, in a copy, which has no page of its own yet."""
+    shutil.copytree(place.finished, place.folder / "runs" / "one")
+    place.run("compare", "runs=runs", "out=page", *without(arguments, "runs", "out", "against"))
+
+
+def faithfulness(place: Place, *arguments: str) -> None:
+    shutil.copytree(place.finished, place.folder / "runs" / "one")
+    few = ("reviews=3", "search.reviews=1", "random_reviews=1", "costly_reviews=1")
+    own = without(arguments, "runs", "out", "reviews", "pairs_of")
+    place.run("faithfulness", "runs=runs", "out=page", *own, *few)
+
+
+def dashboard(place: Place, *arguments: str) -> None:
+    """Of a user without an account, who is told so in one line."""
+    pytest.importorskip("wandb_workspaces")
+    if "dry_run=true" in arguments:
+        place.run("dashboard", *arguments)
+        return
+    done = place.shell("dashboard", *arguments, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+
+
+def search(place: Place, *arguments: str) -> None:
+    """Is refused before it begins; tests/tools/test_search.py runs one."""
+    pytest.importorskip("optuna")
+    done = place.shell("search", *arguments, "n_trials=0")
+    assert done.stderr.startswith("error: n_trials=0 must be")
+
+
+def without(arguments: Sequence[str], *settings: str) -> list[str]:
+    return [word for word in arguments if word.partition("=")[0] not in settings]
+
+
+RUNNERS = {  # of commands that do not run as the documents have them
+    "train": train,
+    "compare": compare,
+    "faithfulness": faithfulness,
+    "dashboard": dashboard,
+    "search": search,
+}
+
+
 @pytest.mark.parametrize(
     "command", slow_except(FIRST.values(), RUN), ids=lambda command: command[10:60]
 )
 def test_commands_run_on_small_data(command, shell, small, world, trained, tmp_path):
     """Each command as the documents have it, but with the small world's data."""
+    place = Place(shell, small, world, trained("residual_pe_cls")[0], tmp_path)
     name, *arguments = words_of(command)
-    needed = {"dashboard": "wandb_workspaces", "search": "optuna", "explore": "starlette"}
-    if name in needed:
-        pytest.importorskip(needed[name])
-    # tests/tools/test_search.py runs one
-    if name == "search" and not any(a.startswith("resume=") for a in arguments):
-        done = shell(name, *arguments, "n_trials=0", cwd=tmp_path)
-        assert done.stderr.startswith("error: n_trials=0 must be")
-        return
-    folder, _ = trained("residual_pe_cls")
-    arguments = [re.sub("^run=.*", f"run={folder}", word) for word in arguments]
-    arguments = [
-        re.sub(r"(my_reviews|new_reviews|bbc)\.csv", f"{world}/reviews.csv", a) for a in arguments
-    ]
-    (tmp_path / "reviews.txt").write_text("a good film\n")
-    # there is one run here, and it belongs to other tests, too
-    if name in ("compare", "faithfulness"):
-        shutil.copytree(folder, tmp_path / "runs" / "one")
-        other = ("runs=", "out=", "reviews=", "against=", "pairs_of=")
-        arguments = ["runs=runs", "out=page", *(a for a in arguments if not a.startswith(other))]
-        if name == "faithfulness":
-            arguments += ["reviews=3", "search.reviews=1", "random_reviews=1", "costly_reviews=1"]
-    if name == "dashboard" and "dry_run=true" not in arguments:  # a user without an account
-        nobody = {"WANDB_API_KEY": None, "NETRC": "/nowhere"}
-        done = shell(name, *arguments, cwd=tmp_path, env=nobody)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-        return
-    if arguments == ["resume=runs/latest"]:
-        done = shell(name, f"resume={folder}", cwd=tmp_path)
-        assert "This run is already finished" in done.stdout, done.stderr
-        return
-    trains = name == "train" and "--cfg" not in arguments
-    if trains:
-        arguments = shrunk(arguments, small, tmp_path)
-    piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else ""
-    done = shell(name, *arguments, cwd=tmp_path, input=piped)
-    assert done.returncode == 0, done.stderr
-    if trains:
-        assert list(tmp_path.rglob("debug.json" if "debug=" in command else "metrics.json"))
+    if name in RUNNERS:
+        RUNNERS[name](place, *arguments)
+    else:
+        piped = shlex.split(command.partition("|")[0])[1] if command.startswith("echo ") else ""
+        place.run(name, *arguments, input=piped)
 
 
 COMPOSED = [line for line in SINGLE if "imdbattn.check" not in line and "--help" not in line]

@@ -59,7 +59,7 @@ def place(trained, small, world, tmp_path, monkeypatch) -> Path:
 
 
 SHOWN = [page for page in PAGES if BLOCKS[page] and page.name != "check.md"]
-QUICK = [page for page in SHOWN if page.name != "export.md"]
+QUICK = [page for page in SHOWN if page.name not in ("export.md", "python.md")]
 
 
 @pytest.mark.parametrize("page", slow_except(QUICK, SHOWN), ids=lambda page: page.name)

@@ -8,7 +8,7 @@ import pytest
 
 import imdbattn
 from tests.commands import run_process
-from tests.marks import slow, slow_except
+from tests.marks import slow_except
 from tests.processes import ROOT, environment
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "pandas", "matplotlib", "scipy"}
@@ -114,6 +114,7 @@ def files_in(folder: Path) -> set[Path]:
     return {file.relative_to(folder) for file in files}
 
 
+@pytest.mark.slow
 def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert (site / "imdbattn" / "py.typed").exists()
     assert (site / "imdbattn" / "conf" / "train.yaml").exists()
@@ -124,16 +125,14 @@ def test_the_wheel_contains_conf_and_types_but_no_tests(site):
     assert files_in(site / "imdbattn" / "conf") == files_in(ROOT / "conf")
 
 
-@pytest.mark.parametrize("trains", [False, slow(True)])
+@pytest.mark.slow
 def test_the_wheel_finds_its_configs_and_trains_a_few_steps_outside_of_the_repository(
-    site, small, tmp_path, trains
+    site, small, tmp_path
 ):
     code = "import imdbattn, imdbattn.train; print(imdbattn.__file__); imdbattn.train.main()"
     words = [*small, "model=residual_pe", "trainer.max_steps=3"]
-    words += [] if trains else ["--cfg", "job"]
     variables = environment({"PYTHONPATH": str(site)})
     done = run_process(["-P", "-c", code, *words], tmp_path, variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(site))
-    assert ("name: residual_pe" in done.stdout) is not trains
-    assert bool(list(tmp_path.glob("runs/*/*/metrics.json"))) is trains
+    assert list(tmp_path.glob("runs/*/*/metrics.json"))

@@ -307,6 +307,7 @@ def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     assert list(statuses(tmp_path / name).values()) == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_comma_separates_paths_in_a_sweep_without_an_option(small, shell, tmp_path):
     own = [word for word in small if not word.startswith("data.path=")]
     words = [*own, "model=mean", "seed=1"]

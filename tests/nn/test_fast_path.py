@@ -153,7 +153,7 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     settings, small, monkeypatch, tmp_path
 ):
     words = [*small, "model=residual_pe", "model.net.layers=1", "data.word_dropout=0.3"]
-    words += ["trainer.max_epochs=2", "data.batch_tokens=100"]
+    words += ["trainer.max_epochs=1", "data.batch_tokens=100"]
     fit(settings(*words, f"data.max_padded_lengths={data_module.GPU_LENGTHS}"), tmp_path / "cpu")
     together = []
     make = BatchMaker.make

@@ -63,44 +63,36 @@ def whole(small, settings, tmp_path_factory):
 
 SAVES = "lightning.pytorch.callbacks.ModelCheckpoint, save_last: true, every_n_train_steps: 5"
 EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
-CASES = {
-    "first step": (0, ()),
-    "in the middle": (31, ()),
-    "last step of an epoch": (2 * STEPS - 1, ()),
-    "first step of an epoch": (2 * STEPS, ()),
-    "vectors that train, uneven epochs, early stopping": (50, EARLY),
-    "phrases of folds, a convolution, vectors that train": (31, ("model=log_counts",)),
-    "fewer tokens in the first epochs": (31, ("data.curriculum=[3,6]",)),
-    "gradients of several batches": (5, ("trainer.accumulate_grad_batches=3",)),
-    "two validations an epoch": (29, ("trainer.val_check_interval=0.5",)),
-    "a limit of steps": (28, ("trainer.max_steps=40",)),
-    "a ModelCheckpoint that writes last.ckpt": (
-        33,
-        (f"+trainer.callbacks=[{{_target_: {SAVES}}}]",),
-    ),
-    "a linear schedule": (13, ("decay=linear", "trainer.check_val_every_n_epoch=2")),
-}
+PHRASES = ("model=log_counts",)
+CHECKPOINTS = (f"+trainer.callbacks=[{{_target_: {SAVES}}}]",)
+LINEAR = ("decay=linear", "trainer.check_val_every_n_epoch=2")
+SIGNAL, CRASH = signal.SIGTERM, None
 
 
-QUICK = [  # within an epoch by a signal and by a crash, and between two epochs
-    ("in the middle", signal.SIGTERM),
-    ("in the middle", None),
-    ("first step of an epoch", signal.SIGTERM),
-    ("a ModelCheckpoint that writes last.ckpt", None),
-    ("vectors that train, uneven epochs, early stopping", signal.SIGTERM),
-]
-OTHERS = [
-    slow("last step of an epoch", None),
-    # of the other cases a signal is enough
-    *(slow(case, signal.SIGTERM) for case in CASES if (case, signal.SIGTERM) not in QUICK),
-]
-
-
-@pytest.mark.parametrize(("case", "how"), [*QUICK, *OTHERS])
+# what is special, the step in which the run stops, and its own overrides
+@pytest.mark.parametrize(
+    ("case", "step", "how", "overrides"),
+    [
+        ("in the middle", 31, SIGNAL, ()),
+        ("in the middle", 31, CRASH, ()),
+        ("first step of an epoch", 2 * STEPS, SIGNAL, ()),
+        ("vectors that train, uneven epochs, early stopping", 50, SIGNAL, EARLY),
+        slow("first step", 0, SIGNAL, ()),
+        slow("last step of an epoch", 2 * STEPS - 1, SIGNAL, ()),
+        slow("last step of an epoch", 2 * STEPS - 1, CRASH, ()),
+        slow("phrases of folds, a convolution, vectors that train", 31, SIGNAL, PHRASES),
+        slow("fewer tokens in the first epochs", 31, SIGNAL, ("data.curriculum=[3,6]",)),
+        slow("gradients of several batches", 5, SIGNAL, ("trainer.accumulate_grad_batches=3",)),
+        slow("two validations an epoch", 29, SIGNAL, ("trainer.val_check_interval=0.5",)),
+        slow("a limit of steps", 28, SIGNAL, ("trainer.max_steps=40",)),
+        slow("a ModelCheckpoint that writes last.ckpt", 33, SIGNAL, CHECKPOINTS),
+        slow("a ModelCheckpoint that writes last.ckpt", 33, CRASH, CHECKPOINTS),
+        slow("a linear schedule", 13, SIGNAL, LINEAR),
+    ],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
-    whole, stopping, tmp_path, caplog, case, how
+    whole, stopping, tmp_path, caplog, case, step, how, overrides
 ):
-    step, overrides = CASES[case]
     cfg, reference = whole(*overrides)
     stopping(step, how)
     with pytest.raises((SystemExit, RuntimeError)) as stopped:
@@ -171,7 +163,7 @@ def test_a_run_without_test_scores_is_scored_when_it_is_resumed_with_test(
 
 
 def test_a_finished_run_without_its_last_state_is_not_trained_again(settings, small, tmp_path):
-    words = [*small, "model=mean"]
+    words = [*small, "model=mean", "trainer.max_epochs=1"]
     fit(settings(*words, "test=false"), tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "last.ckpt").unlink()
     before = contents(tmp_path / "run")

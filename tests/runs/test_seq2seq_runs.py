@@ -174,6 +174,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     run_of, settings, stopping, tmp_path
 ):
     overrides = ("model.net.cell=lstm", "model.net.layers=2", "model.net.dropout=0.2")
+    overrides += ("trainer.max_epochs=2",)
     reference, metrics = run_of("reverse", *overrides)
     cfg = settings(*REVERSE, *overrides)
     stopping(metrics["steps"] // 2 + 3, signal.SIGTERM)

@@ -1,78 +1,79 @@
 """Each review is scored exactly once, on any number of processes."""
 
 import json
+import os
 import shutil
 
+import lightning as L
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from imdbattn.data.plans import EvalPlans
+from imdbattn.data.ragged import BatchMaker, ragged_from_lists
 from imdbattn.errors import UserError
+from imdbattn.launch import fork
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from tests.commands import label_texts, run_process
-from tests.processes import environment
-
-# Three processes score test sets of seven and of two reviews. Prints rows, lengths and accuracy.
-SCRIPT = """
-import json
-import torch
-from imdbattn.data.plans import EvalPlans
-from imdbattn.data.ragged import BatchMaker, ragged_from_lists
-from imdbattn.launch.composition import composed
-from imdbattn.launch.hydra_config import composed_settings
-from imdbattn.tasks.task import training_settings
-from imdbattn.tasks.reviews.module import ReviewClassifier
-import lightning as L
 from imdbattn.tasks.data_module import Loader
+from imdbattn.tasks.reviews.module import ReviewClassifier
+from tests.commands import label_texts
+
 
 class Parrot(torch.nn.Module):
-    "Says of a review how long it is."
+    """Says of a review how long it is."""
+
     def __init__(self):
         super().__init__()
         self.unused = torch.nn.Parameter(torch.zeros(1))
+
     def forward(self, batch):
         return torch.stack([batch.lengths_B.float(), -batch.lengths_B.float()], 1) + self.unused
 
-class Data(L.LightningDataModule):
-    def __init__(self, size):
+
+class Told(L.LightningDataModule):
+    """Reviews of 1 to 5 words, of which every second is of the second class."""
+
+    def __init__(self, size: int):
         super().__init__()
         self.size = size
-    def test_dataloader(self):
+
+    def test_dataloader(self) -> Loader:
         rows = range(self.size)
-        labels = [row % 2 for row in rows]
-        reviews = ragged_from_lists([[3] * (1 + row % 5) for row in rows], labels)
-        batches = BatchMaker(reviews)
-        rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        sampler = EvalPlans(batches.batch_lengths(), 8, rank, ranks)
-        return Loader(batches, sampler, 1)
+        reviews = ragged_from_lists([[3] * (1 + row % 5) for row in rows], [n % 2 for n in rows])
+        maker = BatchMaker(reviews)
+        ranks = self.trainer.global_rank, self.trainer.world_size
+        return Loader(maker, EvalPlans(maker.batch_lengths(), 8, *ranks), 1)
 
-class Classifier(ReviewClassifier):
-    def on_test_end(self):
+
+class Tells(ReviewClassifier):
+    """Writes what has been scored."""
+
+    def on_test_end(self) -> None:
         if self.trainer.is_global_zero:
-            scores = self.scores
-            accuracy = scores.metrics["accuracy"]
-            result = [scores.items_N.tolist(), scores.logits_NC[:, 0].tolist(), accuracy]
-            print("RESULT", json.dumps(result))
-
-settings = training_settings(composed_settings(composed("train")))
-module = Classifier(Parrot(), settings, {"vectors": ""})
-trainer = L.Trainer(accelerator="cpu", devices=3, strategy="ddp_fork", logger=False,
-                    enable_progress_bar=False, enable_checkpointing=False,
-                    use_distributed_sampler=False)
-for size in (7, 2):
-    trainer.test(module, Data(size), verbose=False)
-"""
+            lengths, accuracy = self.scores.logits_NC[:, 0], self.scores.metrics["accuracy"]
+            result = json.dumps([self.scores.items_N.tolist(), lengths.tolist(), accuracy])
+            with open("scores.jsonl", "a") as file:
+                file.write(f"{result}\n")
 
 
-def test_each_review_is_scored_once_on_any_number_of_processes(tmp_path):
-    """With two reviews in a batch, two processes have none, and must not make the other wait."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    done = run_process(["script.py"], tmp_path, environment({"OMP_NUM_THREADS": "1"}))
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert len(lines) == 2, done.stderr[-2000:]
-    results = (json.loads(line.removeprefix("RESULT")) for line in lines)
+def test_each_review_is_scored_once_on_any_number_of_processes(settings, tmp_path, monkeypatch):
+    """With two reviews in a batch, two of three have none, and must not make the other wait."""
+    monkeypatch.chdir(tmp_path)
+    module = Tells(Parrot(), settings(), {"vectors": ""})
+
+    def score() -> None:
+        own = {"accelerator": "cpu", "strategy": "ddp_fork", "use_distributed_sampler": False}
+        own |= {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+        trainer = L.Trainer(devices=3, **own)
+        for size in (7, 2):
+            trainer.test(module, Told(size), verbose=False)
+
+    process = fork.start_fork(score, os.environ)
+    process.join(60)
+    assert process.exitcode == 0
+    results = map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines())
     (rows, lengths, accuracy), (few, _, _) = results
     assert rows == list(range(7))
     assert lengths == [1 + row % 5 for row in range(7)]

@@ -26,6 +26,7 @@ def test_a_task_of_ones_own_trains_and_is_scored(tagged):
     assert (tagged / "runs" / "1" / "pictures" / "learning_curves.png").exists()
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_resumes(tagged, shell, tmp_path):
     metrics = shutil.copytree(tagged / "runs" / "1", tmp_path / "run") / "metrics.json"
     before = json.loads(metrics.read_text())["test_accuracy"]
