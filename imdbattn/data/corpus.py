@@ -215,15 +215,9 @@ def named_source(settings: ReviewDataSettings) -> Source:
 
 
 def write_cache_entry(
-    folder: Path,
-    reviews: Texts,
-    source: Source,
-    tokenizer: AnyTokenizer,
-    vectors: WordVectors,
+    folder: Path, reviews: Texts, source: Source, tokenizer: AnyTokenizer, vectors: WordVectors
 ) -> None:
-    """Writes a cache entry: meta.json, the ids of each split, and the texts of validation and
-    test.
-    """
+    """Writes a cache entry: meta.json, the ids of all splits, the texts of validation and test."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -41,7 +41,6 @@ from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tasks.task import settings_of, task_of
 
-KIND = "imdbattn"  # model_type in config.json
 WEIGHTS = "model.safetensors"
 WORDS = "tokenizer.json"
 METRICS = "metrics.json"
@@ -80,7 +79,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
         metrics["test_set"] = metrics["test_set"].replace(given_data, data)
         write_json(folder / METRICS, metrics)
         config = {
-            "model_type": KIND,
+            "model_type": "imdbattn",
             "version": version("imdbattn"),
             "settings": settings,
             "metadata": dict(predictor.metadata),

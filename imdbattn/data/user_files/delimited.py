@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
-    """Returns the header and the rows. lines: a function, called up to five times.
+    """Returns the header and the rows. lines: a function, called up to six times.
 
     The file is read in each of the three ways. How it is read then depends on the ways in which it
     is a table:
@@ -42,8 +42,7 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
 
     Raises ValueError for a file that is refused.
     """
-    quotes, unlike = quotes_in(lines(), delimiter)
-    if not quotes:
+    if not any('"' in line for line in lines()):
         return delimited_rows(lines(), delimiter, LITERAL)
     tables: dict[str, Table] = {}
     errors = {}
@@ -54,17 +53,15 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
             errors[way] = error
     if not tables:
         raise errors[DOUBLED]
-    ways = list(tables)
+    ways, where = list(tables), ""
     if LITERAL in tables:
+        quotes, unlike = quotes_in(lines(), delimiter)
         one_row_per_line = len({table.rows for table in tables.values()}) == 1
-        ways = [
-            way
-            for way, table in tables.items()
-            if table.quotes == quotes or (one_row_per_line and way not in unlike)
-        ]
+        enclosed = [way for way in ways if tables[way].quotes == quotes]
+        alike = [way for way in ways if one_row_per_line and way not in unlike]
+        where = next((f"line {unlike[way]}: " for way in ways if way in unlike), "")
+        ways = [way for way in ways if way in enclosed or way in alike]
     if len(ways) != 1:
-        lines_unlike = [unlike[way] for way in tables if way in unlike]
-        where = f"line {lines_unlike[0]}: " if LITERAL in tables else ""
         raise ValueError(
             f"{where}quotes may enclose values or belong to them: write all values in quotes, and"
             " double the quotes within them"
