@@ -38,9 +38,15 @@ from imdbattn.report.finished_runs import (
     mean_over_runs,
     values_of,
 )
-from imdbattn.report.variants import Variant, group_variants, neighbors, several, shared_overrides
+from imdbattn.report.variants import (
+    Variant,
+    choose_one,
+    group_variants,
+    labels_named,
+    neighbors,
+    shared_overrides,
+)
 from imdbattn.settings.command_settings import CompareSettings
-from imdbattn.settings.keys import flat
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 
@@ -84,18 +90,15 @@ def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> No
     """
     if against is None:
         return
-    labels: dict[str, None] = {}  # in their order, each once
-    of_model: dict[str, None] = {}
+    models: dict[str, str] = {}
     for comparison in comparisons:
-        names = [variant["label"] for variant in comparison["variants"]]
-        matching = [v["label"] for v in comparison["variants"] if v["model"] == against]
-        if against in names or len(matching) == 1:
+        of_set = {variant["label"]: variant["model"] for variant in comparison["variants"]}
+        if len(labels_named(against, of_set)) == 1:
             return
-        labels |= dict.fromkeys(names)
-        of_model |= dict.fromkeys(matching)
-    if of_model:
-        raise UserError(several(against, [*of_model]))
-    raise UserError(f"against={against} is not among the runs; choose one of {', '.join(labels)}")
+        models |= of_set
+    if several := labels_named(against, models):
+        raise UserError(choose_one(against, several))
+    raise UserError(f"against={against} is not among the runs; choose one of {', '.join(models)}")
 
 
 def by_set(runs: Sequence[FinishedRun], split: str | None) -> list[tuple[str, list[FinishedRun]]]:
@@ -163,9 +166,8 @@ def compare_set(
     reference = predictions[first]
     texts = first.texts(split, reference.rows_N)
     text_index_N, _ = pd.factorize(np.array(texts, dtype=object))  # equal texts have one number
-    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     unit = "symbols" if first.items == "strings" else "words"
-    slices = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
+    masks = slice_masks(texts, unit, options.words)
     variants = group_variants(runs)
     scored = []
     for variant in variants:
@@ -174,6 +176,7 @@ def compare_set(
         value_TS = values_by_text(options.metric, seeds, right_NS, text_index_N)
         scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
     pairs, remarks = neighbors(variants, options.against)
+    validation_sets = {str(run.fingerprint("validation")) for run in runs}
     return {
         "split": split,
         "metric": short_name(options.metric),
@@ -181,24 +184,32 @@ def compare_set(
         "fingerprint": str(first.fingerprint(split)),
         "items": first.items,
         "unit": unit,
-        "count": len(reference.rows_N),
+        "count": len(texts),
         "labels": first.labels,
         "largest_class": largest_class(reference.labels_N, first.labels),
         "overrides": shared_overrides(runs),
         "shared_settings": shared_settings(runs),
         "chosen_by": sorted({run.settings.get("choose_by") or "accuracy" for run in runs}),
-        "one_validation": len({str(run.fingerprint("validation")) for run in runs}) == 1,
+        "one_validation": len(validation_sets) == 1,
         "environments": environments(runs),
         "folders": paths_of(runs),
         "method": {"level": statistics.LEVEL, "words": options.words},
-        "slices": {name: int(mask_N.sum()) for name, mask_N in slices.items()},  # numbers of items
-        "variants": [variant_results(variant, slices, options.metric) for variant in scored],
+        "slices": {name: int(mask_N.sum()) for name, mask_N in masks.items()},
+        "variants": [variant_results(variant, masks, options.metric) for variant in scored],
         "pairs": compare_pairs(scored, pairs, text_index_N, options.metric),
         "remarks": remarks,
         "disagreements": disagreements(scored, texts, first.labels, options.disagreements),
         "untested": [],
         "skipped": [],
     }
+
+
+def slice_masks(
+    texts: Sequence[str], unit: str, words: Mapping[str, Sequence[str]]
+) -> dict[str, np.ndarray]:
+    """Returns which items are in each slice, by length and by words, by the name of the slice."""
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
+    return statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words)
 
 
 def values_by_text(
@@ -260,21 +271,18 @@ def shared_settings(runs: Sequence[FinishedRun]) -> dict[str, object]:
 
 
 def variant_results(
-    scored: ScoredVariant, slices: Mapping[str, np.ndarray], metric: str
+    scored: ScoredVariant, masks: Mapping[str, np.ndarray], metric: str
 ) -> VariantResults:
-    """Returns the results of a variant's runs. slices: which items are in each."""
+    """Returns the results of a variant's runs. masks: see `slice_masks`."""
     variant = scored.variant
     runs = variant.runs
-    labels_N = scored.seeds[0].labels_N
+    first = scored.seeds[0]
     calibration_S = []
     confusions = []  # (C, C) of each seed; none for an encoder-decoder
     for seed in scored.seeds:
         calibration_S.append(statistics.calibration_error(seed.confidence_N, seed.right_N))
         if seed.predicted_N is not None:
-            confusions.append(confusion(labels_N, seed.predicted_N, len(runs[0].labels)))
-    f1_S = [macro_f1(counts_CC) for counts_CC in confusions]
-    folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
-    lengths_N = scored.seeds[0].lengths_N
+            confusions.append(confusion(seed.labels_N, seed.predicted_N, len(runs[0].labels)))
     return {
         "label": variant.label,
         "model": variant.model,
@@ -283,7 +291,7 @@ def variant_results(
         "folders": paths_of(runs),
         "validation": spread_over_runs(runs, "val_accuracy"),
         "test": spread_over_runs(runs, "test_accuracy"),
-        "folds": spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None,
+        "folds": spread_over_folds(runs),
         "bleu": {
             "validation": spread_over_runs(runs, "val_bleu"),
             "test": spread_over_runs(runs, "test_bleu"),
@@ -294,14 +302,14 @@ def variant_results(
         "epochs": mean_over_runs(runs, "epochs"),
         "ece": mean(calibration_S),
         "confusion": np.mean(confusions, axis=0).tolist() if confusions else [],
-        "macro_f1": spread(f1_S) if f1_S else None,
-        "slices": {name: float(scored.right_NS[mask_N].mean()) for name, mask_N in slices.items()},
+        "macro_f1": spread(list(map(macro_f1, confusions))) if confusions else None,
+        "slices": {name: float(scored.right_NS[mask_N].mean()) for name, mask_N in masks.items()},
         "trained_on": runs[0].settings["data"].get("lengths", []),
-        "lengths": {} if confusions else by_length(scored.right_NS, lengths_N),
+        "lengths": {} if confusions else by_length(scored.right_NS, first.lengths_N),
         "curves": curves_over_seeds(runs),
         "metric": spread(scored.value_TS.mean(0).tolist()),
         "metric_validation": spread_over_runs(runs, f"val_{short_name(metric)}"),
-        "interval": interval_of(metric, scored.value_TS, labels_N),
+        "interval": interval_of(metric, scored.value_TS, first.labels_N),
     }
 
 
@@ -309,6 +317,12 @@ def spread_over_runs(runs: Sequence[FinishedRun], name: str) -> Spread | None:
     """Returns the spread of a value of metrics.json; None where a run does not have it."""
     values = values_of(runs, name)
     return spread(values) if values else None
+
+
+def spread_over_folds(runs: Sequence[FinishedRun]) -> Spread | None:
+    """Returns the spread of accuracies over folds, each a mean over seeds; None without folds."""
+    folds = [run.metrics["fold_accuracies"] for run in runs if "fold_accuracies" in run.metrics]
+    return spread([mean(fold) for fold in zip(*folds, strict=True)]) if folds else None
 
 
 def paths_of(runs: Sequence[FinishedRun]) -> list[str]:
@@ -432,21 +446,35 @@ def disagreements(
 
 
 def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
-    """Returns the rows of a table of variants or pairs: single numbers and texts, the number of
-    seeds, and the ends of the interval.
-    """
+    """Returns the rows of a table of variants or pairs, without lists and curves."""
     rows = []
     for entry in entries:
         row: dict[str, TableCell] = {}
-        for name, value in flat(entry).items():
+        for name, value in entry.items():
             if name == "interval":
                 row["low"], row["high"] = value or (None, None)
-            elif not isinstance(value, list | dict):
-                row[name.removesuffix(".mean").replace(".sd", "_sd")] = value
+            else:
+                row |= cells_of(name, value)
         if "seeds" in entry:
             row["seeds"] = len(entry["seeds"])
         rows.append(row)
     return rows
+
+
+def cells_of(name: str, value: Any) -> dict[str, TableCell]:
+    """Returns the cells of a value by column: a number or text; mean and standard deviation of a
+    Spread; of other groups, those of each value.
+    """
+    if isinstance(value, list):
+        return {}
+    if not isinstance(value, dict):
+        return {name: value}
+    if "sd" in value:
+        return {name: value["mean"], f"{name}_sd": value["sd"]}
+    cells: dict[str, TableCell] = {}
+    for key, inner in value.items():
+        cells |= cells_of(f"{name}.{key}", inner)
+    return cells
 
 
 def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,22 +94,30 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
     placed = list(zip(report_folders(reports, out), reports, strict=True))
     if len(reports) > 1:
         placed.append((out, index_of(reports)))
-    files = {}
+    files: dict[Path, bytes | str] = {}
+    removed: list[Path] = []
     for folder, report in placed:
-        replaces = is_report(folder / f"{report.name}.html")
-        for name, data in files_of(report).items():
-            path = folder / name
-            if path.exists() and not replaces:
-                raise UserError(
-                    f"{path} is not a file of an earlier report: move it, or choose another folder"
-                )
-            files[path] = data
+        rendered = {folder / name: data for name, data in files_of(report).items()}
+        # An earlier report may have numbers; an index has none.
+        numbers = [folder / f"{report.name}.{kind}" for kind in ("json", "tex")]
+        if not is_report(folder / f"{report.name}.html"):
+            refuse_existing([*rendered, *numbers])
+        files |= rendered
+        removed += [path for path in numbers if path not in rendered]
     for path, data in files.items():
-        if data is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_atomically(path, data)
+        write_atomically(path, data)
+    for path in removed:
+        path.unlink(missing_ok=True)
     return out / f"{reports[0].name}.html"
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raises UserError if one of the files exists, which is not of an earlier report."""
+    for path in paths:
+        if path.exists():
+            raise UserError(
+                f"{path} is not a file of an earlier report: move it, or choose another folder"
+            )
 
 
 def index_of(reports: Sequence[Report]) -> Report:
@@ -123,11 +131,9 @@ def index_of(reports: Sequence[Report]) -> Report:
     return Report(reports[0].name, title, sections, lead=note)
 
 
-def files_of(report: Report) -> dict[str, bytes | str | None]:
-    """Returns the content of each file of a report: HTML, Markdown, JSON, and figures.
-
-    An index has no numbers: the content of its JSON and LaTeX files is None. The page is first,
-    because it marks the others as files of a report.
+def files_of(report: Report) -> dict[str, bytes | str]:
+    """Returns the content of each file of a report: HTML, Markdown, figures, and, if the report has
+    numbers, JSON. The page is first, because it marks the others as files of a report.
     """
     drawn = {}
     figures = {}
@@ -135,15 +141,13 @@ def files_of(report: Report) -> dict[str, bytes | str | None]:
         figure = picture.draw()
         drawn[picture.name] = figures[f"figures/{picture.name}.png"] = png(figure)
         figures[f"figures/{picture.name}.pdf"] = pdf(figure)
-    content = None if report.content is None else json.dumps(report.content, indent=1) + "\n"
-    return {
-        f"{report.name}.html": page(report, drawn),
-        f"{report.name}.tex": None,
-        **report.texts,
-        **figures,
-        f"{report.name}.json": content,
-        f"{report.name}.md": render(Path(__file__).with_name("report.md.jinja"), report=report),
-    }
+    files: dict[str, bytes | str] = {f"{report.name}.html": page(report, drawn)}
+    files |= {**report.texts, **figures}
+    if report.content is not None:
+        files[f"{report.name}.json"] = json.dumps(report.content, indent=1) + "\n"
+    template = Path(__file__).with_name("report.md.jinja")
+    files[f"{report.name}.md"] = render(template, report=report)
+    return files
 
 
 def is_report(file: Path) -> bool:

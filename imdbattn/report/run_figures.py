@@ -203,26 +203,30 @@ def review_attention(weights: AttentionWeights) -> Figure:
     MAX_WORDS words, and its weights, are cut after MAX_WORDS.
     """
     received = weights.received()
-    total = len(weights.keys)
-    count = total - weights.cls
-    size = total if count <= 1.1 * MAX_WORDS else MAX_WORDS + weights.cls
+    count = len(weights.keys) - weights.cls
+    is_cut = count > 1.1 * MAX_WORDS
+    size = MAX_WORDS + weights.cls if is_cut else len(weights.keys)
     names = list(map(axis_label, weights.keys[:size]))
-    rows = len(weights.layers)
+    layers = len(weights.layers)
     heads = max(map(len, weights.layers.values()), default=1)
-    # Inches; the map of a single layer is as wide as the strip.
-    side = max(0.125 * size, 1.2 if rows > 1 else 5 / heads)
-    labels = 0.08 * max(map(len, names), default=0)
-    strip = 0.25 * len(received) + 0.4 + labels
-    height = side + 0.5
-    width = max(side * heads, 5) + 1.2 + labels
-    figure = new_figure(width, strip + height * rows + 0.7 + labels * (rows > 0))
-    grid = figure.add_gridspec(1 + rows, heads, height_ratios=[strip, *[height] * rows])
+    # Inches; the map of a single layer is as wide as the strip of received weights.
+    label_height = 0.08 * max(map(len, names), default=0)
+    strip_height = 0.25 * len(received) + 0.4 + label_height
+    map_side = max(0.125 * size, 1.2 if layers > 1 else 5 / heads)
+    map_height = map_side + 0.5
+    width = max(map_side * heads, 5) + 1.2 + label_height
+    height = strip_height + map_height * layers + 0.7
+    if layers:
+        height += label_height
+    figure = new_figure(width, height)
+    height_ratios = [strip_height, *[map_height] * layers]
+    grid = figure.add_gridspec(1 + layers, heads, height_ratios=height_ratios)
     axes = figure.add_subplot(grid[0, :])
     image = heat_map(axes, np.stack(list(received.values()))[:, :size], names, list(received))
     figure.colorbar(image, ax=axes, pad=0.01, format="%g %%")
-    first = f"the first {MAX_WORDS} of " if size < total else ""
+    first = f"the first {MAX_WORDS} of " if is_cut else ""
     figure.suptitle(f"Attention to {first}{count} word{'s' * (count != 1)}")
-    if weights.layers:
+    if layers:
         draw_maps(weights, figure, grid, names)
     return figure
 
@@ -239,20 +243,26 @@ def draw_maps(
     entropies = weights.entropies()
     total = len(weights.keys)
     size = len(names)
-    rows = len(weights.layers)
-    maps: list[Axes] = []
+    layers = len(weights.layers)
+    images: list[AxesImage] = []
     for row, (layer, weights_HQK) in enumerate(weights.layers.items(), 1):
         for head, weights_QK in enumerate(weights_HQK, 1):
             axes = figure.add_subplot(grid[row, head - 1])
             image = heat_map(axes, weights_QK[:size, :size], names, names, "equal")
             image.set_norm(PowerNorm(0.5, 0, 100))  # small weights stay visible
-            axes.tick_params(labelbottom=row == rows, labelleft=head == 1)
+            axes.tick_params(labelbottom=row == layers, labelleft=head == 1)
             axes.set_ylabel("query" if head == 1 else "")
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
-            maps.append(axes)
-    shrink = 1 if rows == 1 else 0.5
-    bar = figure.colorbar(image, ax=maps, pad=0.01, shrink=shrink, format="%g %%", panchor=False)
+            images.append(image)
+    bar = figure.colorbar(
+        images[0],  # all maps have the same colors
+        ax=[image.axes for image in images],
+        pad=0.01,
+        shrink=1 if layers == 1 else 0.5,
+        format="%g %%",
+        panchor=False,
+    )
     bar.set_label("weight (square-root scale)", fontsize=9)
     note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"
     figure.supxlabel(note, fontsize=10)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -187,11 +187,12 @@ def neighbors(
     """
     remarks = []
     if against is not None:
-        matching = find_variants(variants, against)
-        if len(matching) == 1:
-            return [(matching[0], to) for to in range(len(variants)) if to != matching[0]], []
-        if matching:
-            remarks.append(f"{several(against, [variants[i].label for i in matching])}.")
+        named = labels_named(against, {variant.label: variant.model for variant in variants})
+        if len(named) == 1:
+            chosen = [variant.label for variant in variants].index(named[0])
+            return [(chosen, to) for to in range(len(variants)) if to != chosen], []
+        if named:
+            remarks.append(f"{choose_one(against, named)}.")
     models = [variant.model for variant in variants]
     pairs = []
     for index, variant in enumerate(variants):
@@ -254,18 +255,16 @@ def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> lis
     return pairs
 
 
-def find_variants(variants: Sequence[Variant], name: str) -> list[int]:
-    """Returns the index of the variant with this label, or else of all variants of the model with
-    this name.
+def labels_named(name: str, models: Mapping[str, str]) -> list[str]:
+    """Returns the label that is `name`, or else the labels of the model with this name.
+
+    models: the model of each label.
     """
-    labels = [variant.label for variant in variants]
-    if name in labels:
-        return [labels.index(name)]
-    return [index for index, variant in enumerate(variants) if variant.model == name]
+    return [name] if name in models else [label for label in models if models[label] == name]
 
 
-def several(against: str, labels: Sequence[str]) -> str:
-    """Returns what to do about a model with several variants, which have these labels."""
+def choose_one(against: str, labels: Sequence[str]) -> str:
+    """Returns that a model has several variants, with these labels."""
     listed = ", ".join(f'"{label}"' for label in labels)
     return f"against={against} has several variants; choose one of {listed}"
 
