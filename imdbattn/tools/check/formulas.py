@@ -26,13 +26,15 @@ class Binding(NamedTuple):
 
     names: a function from the arguments of an example to the names that the formula uses. finding:
     RIGHT, or the finding of a mistake that these values make, with its sentence. is_usual: whether
-    further mistakes are looked for with these names.
+    further mistakes are looked for with these names. has_others: whether the part has parameters
+    that the formula has not.
     """
 
     names: Call
     finding: str = RIGHT
     sentence: str = ""
     is_usual: bool = True
+    has_others: bool = False
 
 
 TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
@@ -67,8 +69,7 @@ class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
     examples: description -> arguments of the part. results: of the part, for each example; the
-    steps can use them as `found`. is_known: whether one of the right bindings must be that of the
-    part. keep: what of a result the formula defines.
+    steps can use them as `found`. keep: what of a result the formula defines.
     """
 
     part: Part
@@ -76,7 +77,6 @@ class Comparison:
     examples: Names
     results: list[Tensor]
     bindings: list[Binding]
-    is_known: bool = True
     keep: Call = whole
 
     @property
@@ -124,9 +124,9 @@ class Comparison:
         for variant in self.table.variants:
             for names in self.usual:
                 yield variant, names
-        for names, finding, sentence, _ in self.bindings:
-            if finding != RIGHT:
-                yield (finding, sentence, {}), names
+        for one in self.bindings:
+            if one.finding != RIGHT:
+                yield (one.finding, one.sentence, {}), one.names
 
     @cached_property
     def known(self) -> tuple[Variant, Call] | None:
@@ -155,8 +155,8 @@ class Comparison:
 
     @torch.no_grad()
     def unnamed(self) -> Exception:
-        """That the results differ, or NotCompared if no binding must be that of the part."""
-        if not self.is_known or not self.usual:
+        """That the results differ, or NotCompared if no names must be those of the part."""
+        if not self.usual or any(one.has_others for one in self.bindings):
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."
             )

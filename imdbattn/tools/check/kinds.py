@@ -86,9 +86,9 @@ class FormulaKind(Kind):
             PADDED: [x[1:] for x in inputs(part, 6, 2, 4, 3)],
         }
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        """Returns what the formula uses besides arguments; whether one of these must be right."""
-        return [Binding(self.names(part))], True
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
+        """Returns what the formula uses besides arguments."""
+        return [Binding(self.names(part))]
 
     def names(self, part: Part, **more: Any) -> Call:
         """Returns a function from the arguments of an example to the names that expressions use:
@@ -100,11 +100,11 @@ class FormulaKind(Kind):
         net = net_of(part)
         examples = self.examples(part)
         results = [self.result(part, net, given) for given in examples.values()]
-        bindings, is_known = self.bindings(part, net, results)
+        bindings = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
         keep = words_only if is_of_words else whole
         table = TABLES[self.name]
-        return Comparison(part, table, examples, results, bindings, is_known, keep)
+        return Comparison(part, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
         y = call(part, net, *given)
@@ -133,8 +133,8 @@ class MaskedMeanKind(FormulaKind):
 class DotProductKind(FormulaKind):
     returns_weights, spent = True, ("q",)
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        return [Binding(partial(attention_names, None, 0, None))], True
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
+        return [Binding(partial(attention_names, None, 0, None))]
 
 
 class PositionsKind(FormulaKind):
@@ -159,8 +159,8 @@ class AccuracyKind(PositionsKind):
     def examples(self, part: Part) -> Names:
         return accuracy_examples(part)
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))], True
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
+        return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))]
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
         return torch.tensor([call_student(float, call(part, net, *given))])
@@ -178,9 +178,9 @@ class EncodingKind(FormulaKind):
             Rule("batch", rules.batch, ("repeatable", "reference")),
         ]
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         names = lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}  # noqa: E731
-        return [Binding(names)], True
+        return [Binding(names)]
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -222,15 +222,13 @@ class AttentionKind(FormulaKind):
         allowed = (HEADS,) if "heads" in part.asked else self.heads
         return [heads for heads in allowed if q % heads == v % heads == 0]
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         """Each order of the matrices; and the mistakes of using one twice, or none."""
         found: list[Binding] = []
         wrong: list[Binding] = []
-        is_known = False
         for pieces in readings(net):
             orders = list(roles(pieces))
             complete = [one for one in orders if not one.rest]
-            is_known |= bool(complete) or (len(pieces) == 4 and bool(orders))
             for one in self.with_value(part, complete or orders, results):
                 for heads in self.numbers_of_heads(part, one):
                     is_usual = heads <= HEADS and len(complete) > 0
@@ -243,7 +241,7 @@ class AttentionKind(FormulaKind):
                     for heads in self.numbers_of_heads(part, one)
                     if heads <= HEADS
                 ]
-        return found + wrong, is_known
+        return found + wrong
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
         """Returns the orders in which W_v and W_O give the result of one word; if there is none,
@@ -326,22 +324,24 @@ def ignores_padding(way: Call) -> bool:
 class LayerKind(FormulaKind):
     """g(f(x)) or g(x + f(LN(x))): f is one of its modules, or computed by the layer itself."""
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         children = list(net.modules())[1:]
         inner = [(child, way) for child in children for way in attending(child)]
-        if inner:
-            found = []
-            for child, way in inner:
-                inside = {*child.modules()}
-                outside = [one for one in net.modules() if one not in inside]
-                for norm, g in itertools.product(norms(outside), linears_for_g(net, [child])):
-                    found.append(Binding(partial(layer_names, way, norm=norm, g=g)))
-            left = set(children).difference(*(child.modules() for child, _ in inner))
-            extra = [p for one in left for p in one.parameters(recurse=False)]
-            return found, bool(found) and len(extra) <= 4
-        return self.computed_inside(net)
+        if not inner:
+            return self.computed_inside(net)
+        left = set(children).difference(*(child.modules() for child, _ in inner))
+        further = [p for one in left for p in one.parameters(recurse=False)]
+        has_others = len(further) > 4  # more than LayerNorm's and those of a Linear
+        found = []
+        for child, way in inner:
+            inside = {*child.modules()}
+            outside = [one for one in net.modules() if one not in inside]
+            for norm, g in itertools.product(norms(outside), linears_for_g(net, [child])):
+                names = partial(layer_names, way, norm=norm, g=g)
+                found.append(Binding(names, has_others=has_others))
+        return found
 
-    def computed_inside(self, net: nn.Module) -> tuple[list[Binding], bool]:
+    def computed_inside(self, net: nn.Module) -> list[Binding]:
         """Returns the bindings of a layer that computes attention itself, and its mistakes."""
         found: list[Binding] = []
         wrong: list[Binding] = []
@@ -361,7 +361,7 @@ class LayerKind(FormulaKind):
                 if finding not in NOT_INSIDE:
                     inside = partial(attention_of, one, heads, table.steps | steps)
                     wrong.append(Binding(partial(names, inside), finding, text))
-        return found + wrong, bool(found)
+        return found + wrong
 
 
 MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
@@ -411,7 +411,7 @@ class AdditiveKind(FormulaKind):
 
     v = "v"
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         found: list[Binding] = []
         size = part.sizes["E"]
         own = [p.detach() for p in net.parameters() if p.ndim == 1 and p.requires_grad]
@@ -423,7 +423,7 @@ class AdditiveKind(FormulaKind):
                 vectors += [partial(torch.matmul, other=p) for p in own if len(p) == w.outputs]
                 for v in vectors if fits else ():
                     found.append(Binding(self.names(part, **{"W": w, "U": u, self.v: v})))
-        return found, bool(found)
+        return found
 
 
 def as_vector(one: Linear) -> Call:
@@ -436,7 +436,7 @@ class AdditiveAttentionKind(AdditiveKind):
 
 
 class BilinearKind(FormulaKind):
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         found: list[Binding] = []
         size = part.sizes["E"]
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
@@ -445,7 +445,7 @@ class BilinearKind(FormulaKind):
                 found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
             if (one.inputs, one.outputs) == (WIDTH, size):
                 found.append(Binding(self.names(part, W=whole, U=one, b=biases[0])))
-        return found, bool(found)
+        return found
 
 
 class ContextKind(FormulaKind):
@@ -461,8 +461,8 @@ class ContextKind(FormulaKind):
         first = [x[:1] for x in given]
         return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": given}
 
-    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> tuple[list[Binding], bool]:
-        return bindings_of_context(part, net, self.names), True
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
+        return bindings_of_context(part, net, self.names)
 
 
 class ClassifierKind(Kind):
