@@ -127,11 +127,8 @@ def conclude(config: DictConfig, complete: bool, created: Sequence[Path] = ()) -
     log.info("\n%d job%s%s: %s", len(jobs), s, not_all, shown)
     finished = [sweep / name for name, job in jobs.items() if job["status"] in ("done", "kept")]
     unfinished = [job for job in jobs.values() if job["status"] in ("stopped", "failed")]
-    if complete:
-        if others := {path.parent.name for path in sweep.glob("*/metrics.json")} - set(jobs):
-            log.info("with other settings, left unchanged: %s", ", ".join(sorted(others)))
-        if finished:
-            compare_jobs(config, sweep, finished)
+    if complete and finished:
+        compare_jobs(config, sweep, finished)
     for job in unfinished:
         log.error("%-7s %s: %s", job["status"], job["job"], job["reason"])
     if unfinished or not complete:
