@@ -38,7 +38,7 @@ def pictured(trained):
 
 def test_a_run_leaves_all_its_files_and_nothing_else(pictured):
     folder, metrics = pictured
-    assert {file.name for file in folder.iterdir()} - {"evaluations", "explanations"} == FILES
+    assert {file.name for file in folder.iterdir()} == FILES
     assert {file.name for file in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert not list(folder.rglob("*.tmp*"))

@@ -204,46 +204,75 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return exp / exp.sum()
 
 
-def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(page, labels, changed):
-    cases = [("base", 1, 1), ("residual_pe", 2, 2), ("residual_cls", 3, 1), ("tuned", 2, 3)]
-    cases.append(("learned_query", 0, 1))
-    some = ({}, {"words": [2, 6], "shuffle": 4})
-    for (rung, layer, head), changes in itertools.product(cases, some):
+ROWS = [("base", 1, 1), ("residual_pe", 2, 2), ("residual_cls", 3, 1), ("tuned", 2, 3)]
+ROWS.append(("learned_query", 0, 1))
+
+
+@pytest.fixture
+def rows(page, labels, changed) -> Iterator[SimpleNamespace]:
+    """One row of an attention of each rung in ROWS, as it is and with changes: its numbers in the
+    page, and `ask`, a function that returns its arithmetic.
+    """
+
+    def row(rung: str, layer: int, head: int, changes: dict) -> SimpleNamespace:
         found, net, batch = changed(rung, **changes)
         numbers = [one.get("layer", 0) for one in found.attentions]
         weights_HQK = found.maps[numbers.index(layer)]
         query = min(4, weights_HQK.shape[1] - 1)
-        row = {"run": page.run(labels[rung]), "text": TEXT}
+        row = {"run": page.run(labels[rung]), "text": TEXT, "changes": changes}
         row |= {"layer": layer, "head": head, "query": query}
-        plain = opened(page.ask("cell", **row, changes=changes))
-        added = plain.added if rung == "tuned" else 0
-        np.testing.assert_allclose(
-            plain.scores, plain.keys @ plain.projected * plain.scale + added, atol=1e-5
+        return SimpleNamespace(
+            found=found,
+            weights=weights_HQK[head - 1, query],
+            ask=lambda **more: opened(page.ask("cell", **row, **more)),
+            output=None if changes else output_of(net, batch, layer)[head - 1, query],
         )
-        np.testing.assert_allclose(plain.weights, weights_HQK[head - 1, query], atol=1e-6)
-        np.testing.assert_allclose(plain.weights, softmax(plain.scores), atol=1e-6)
-        np.testing.assert_allclose(plain.output, plain.weights @ plain.values, atol=1e-6)
-        assert plain.probabilities == pytest.approx(found.probabilities, abs=1e-9)
-        assert plain.names == found.keys
-        if not changes:  # the output is what the layer itself computes
-            outputs = []
-            part = net.layers[layer - 1].f if layer else net.pooling
-            part.attention.register_forward_hook(lambda *call, kept=outputs: kept.append(call[2]))
-            net(batch)
-            expected = outputs[0][0, head - 1, query].detach()
-            np.testing.assert_allclose(plain.output, expected, atol=1e-6)
-        with_mask = opened(page.ask("cell", **row, changes=changes, padding=3))
-        assert with_mask.mask.tolist() == [1] * len(plain.names) + [0] * 3
-        np.testing.assert_allclose(with_mask.weights, [*plain.weights, 0, 0, 0], atol=1e-6)
-        np.testing.assert_allclose(with_mask.output, plain.output, atol=1e-6)
-        assert with_mask.probabilities == pytest.approx(found.probabilities, abs=1e-6)
-        without = opened(page.ask("cell", **row, changes=changes, padding=3, masked=False))
-        assert without.names == [*plain.names, "<pad>", "<pad>", "<pad>"]
-        assert without.mask.all()
-        assert (without.weights[-3:] > 0).all()
-        np.testing.assert_allclose(without.weights, softmax(without.scores), atol=1e-6)
-        np.testing.assert_allclose(without.output, without.weights @ without.values, atol=1e-6)
-        assert without.probabilities != pytest.approx(found.probabilities, abs=1e-6)
+
+    cases = itertools.product(ROWS, ({}, {"words": [2, 6], "shuffle": 4}))
+    return (row(*one, changes) for one, changes in cases)
+
+
+def output_of(net: Any, batch: Any, layer: int) -> torch.Tensor:
+    """What an attention itself outputs for a review, (H, Q, d); layer 0 is the pooling."""
+    outputs = []
+    part = net.layers[layer - 1].f if layer else net.pooling
+    part.attention.register_forward_hook(lambda *call: outputs.append(call[2]))
+    net(batch)
+    return outputs[0][0].detach()
+
+
+def test_the_arithmetic_of_a_row_gives_the_numbers_of_the_network(rows):
+    for row in rows:
+        cell = row.ask()
+        scores = cell.keys @ cell.projected * cell.scale + getattr(cell, "added", 0)
+        np.testing.assert_allclose(cell.scores, scores, atol=1e-5)
+        np.testing.assert_allclose(cell.weights, row.weights, atol=1e-6)
+        np.testing.assert_allclose(cell.weights, softmax(cell.scores), atol=1e-6)
+        np.testing.assert_allclose(cell.output, cell.weights @ cell.values, atol=1e-6)
+        if row.output is not None:
+            np.testing.assert_allclose(cell.output, row.output, atol=1e-6)
+        assert cell.probabilities == pytest.approx(row.found.probabilities, abs=1e-9)
+        assert cell.names == row.found.keys
+
+
+def test_masked_padding_does_not_change_the_arithmetic_of_a_row(rows):
+    for row in rows:
+        cell, padded = row.ask(), row.ask(padding=3)
+        assert padded.mask.tolist() == [1] * len(cell.names) + [0] * 3
+        np.testing.assert_allclose(padded.weights, [*cell.weights, 0, 0, 0], atol=1e-6)
+        np.testing.assert_allclose(padded.output, cell.output, atol=1e-6)
+        assert padded.probabilities == pytest.approx(row.found.probabilities, abs=1e-6)
+
+
+def test_padding_without_a_mask_gets_attention(rows):
+    for row in rows:
+        padded = row.ask(padding=3, masked=False)
+        assert padded.names == [*row.found.keys, "<pad>", "<pad>", "<pad>"]
+        assert padded.mask.all()
+        assert (padded.weights[-3:] > 0).all()
+        np.testing.assert_allclose(padded.weights, softmax(padded.scores), atol=1e-6)
+        np.testing.assert_allclose(padded.output, padded.weights @ padded.values, atol=1e-6)
+        assert padded.probabilities != pytest.approx(row.found.probabilities, abs=1e-6)
 
 
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
