@@ -40,7 +40,6 @@ from imdbattn.report.finished_runs import (
 )
 from imdbattn.report.variants import (
     Variant,
-    choose_one,
     group_variants,
     labels_named,
     neighbors,
@@ -96,8 +95,10 @@ def check_against(against: str | None, comparisons: Sequence[ComparedSet]) -> No
         if len(labels_named(against, of_set)) == 1:
             return
         models |= of_set
-    if several := labels_named(against, models):
-        raise UserError(choose_one(against, several))
+    if several := [f'"{label}"' for label in labels_named(against, models)]:
+        raise UserError(
+            f"against={against} has several variants; choose one of {', '.join(several)}"
+        )
     raise UserError(f"against={against} is not among the runs; choose one of {', '.join(models)}")
 
 

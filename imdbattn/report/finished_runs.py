@@ -175,18 +175,9 @@ def find_runs(
     Raises UserError if a folder is missing, or if there is no finished run.
     """
     roots = [Path(os.path.expanduser(folder)) for folder in folders]
-    for root in roots:
-        if not root.is_dir():
-            raise UserError(f"runs={root}: there is no such folder")
-    if by_folder and len(roots) == 1:
-        roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
-    group_folders: dict[Path, str] = {}
-    for root in roots:
-        for folder in run_folders(root):
-            group_folders.setdefault(folder, root.name if by_folder else "")
-    found: dict[str, list[FinishedRun]] = {}  # the equal runs by what they have in common
+    found: dict[str, list[FinishedRun]] = {}  # equal runs by what they have in common
     skipped: list[Skipped] = []
-    for folder, group_folder in group_folders.items():
+    for folder, group_folder in group_folders(roots, by_folder).items():
         try:
             run = replace(read_run(folder), group_folder=group_folder)
             common = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
@@ -200,7 +191,9 @@ def find_runs(
         raise UserError(f"no finished run in {searched}{first}: choose another folder")
     runs = []
     for equal in found.values():
-        *older, newest = sorted(equal, key=time_of_results)
+        *older, newest = sorted(
+            equal, key=lambda run: os.path.getmtime(run.folder / "metrics.json")
+        )
         runs.append(newest)
         reason = f"it was run again in {newest.path}"
         if not by_folder:
@@ -209,8 +202,20 @@ def find_runs(
     return runs, skipped
 
 
-def time_of_results(run: FinishedRun) -> float:
-    return (run.folder / "metrics.json").stat().st_mtime
+def group_folders(roots: Sequence[Path], by_folder: bool) -> dict[Path, str]:
+    """Returns the run folders in `roots`, each with the name of its root, or of the subfolder of a
+    single root; the name is "" without by_folder. Raises UserError for a missing root.
+    """
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"runs={root}: there is no such folder")
+    if by_folder and len(roots) == 1:
+        roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
+    groups: dict[Path, str] = {}
+    for root in roots:
+        for folder in run_folders(root):
+            groups.setdefault(folder, root.name if by_folder else "")
+    return groups
 
 
 def run_folders(root: Path) -> Iterator[Path]:

@@ -255,13 +255,11 @@ def draw_maps(
             keys = math.exp(entropies[f"layer {layer}, head {head}"])
             axes.set_title(f"layer {layer}, head {head}\n{keys:.1f} of {total} keys", fontsize=9)
             images.append(image)
+    maps = [image.axes for image in images]
+    shrink = 1 if layers == 1 else 0.5
+    # All maps have the same colors.
     bar = figure.colorbar(
-        images[0],  # all maps have the same colors
-        ax=[image.axes for image in images],
-        pad=0.01,
-        shrink=1 if layers == 1 else 0.5,
-        format="%g %%",
-        panchor=False,
+        images[0], ax=maps, pad=0.01, shrink=shrink, format="%g %%", panchor=False
     )
     bar.set_label("weight (square-root scale)", fontsize=9)
     note = "key; above each map: effective number of keys,\nfrom the mean entropy of the queries"

@@ -183,18 +183,17 @@ def neighbors(
 
     For mean, base, and residual, which extends base: [(0, 1), (1, 2)].
 
-    against: the variant that all others are compared with instead, if it is in `variants`.
+    against: the variant that all others are compared with instead, if `variants` contain it, or a
+        model with one variant.
     """
-    remarks = []
-    if against is not None:
-        named = labels_named(against, {variant.label: variant.model for variant in variants})
-        if len(named) == 1:
-            chosen = [variant.label for variant in variants].index(named[0])
-            return [(chosen, to) for to in range(len(variants)) if to != chosen], []
-        if named:
-            remarks.append(f"{choose_one(against, named)}.")
     models = [variant.model for variant in variants]
+    labels = [variant.label for variant in variants]
+    named = labels_named(against, dict(zip(labels, models, strict=True)))
+    if len(named) == 1:
+        chosen = labels.index(named[0])
+        return [(chosen, to) for to in range(len(variants)) if to != chosen], []
     pairs = []
+    remarks = []
     for index, variant in enumerate(variants):
         first = models.index(variant.model)
         if first == index:
@@ -255,18 +254,14 @@ def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> lis
     return pairs
 
 
-def labels_named(name: str, models: Mapping[str, str]) -> list[str]:
+def labels_named(name: str | None, models: Mapping[str, str]) -> list[str]:
     """Returns the label that is `name`, or else the labels of the model with this name.
 
     models: the model of each label.
     """
-    return [name] if name in models else [label for label in models if models[label] == name]
-
-
-def choose_one(against: str, labels: Sequence[str]) -> str:
-    """Returns that a model has several variants, with these labels."""
-    listed = ", ".join(f'"{label}"' for label in labels)
-    return f"against={against} has several variants; choose one of {listed}"
+    if name is not None and name in models:
+        return [name]
+    return [label for label, model in models.items() if model == name]
 
 
 class Differences(NamedTuple):
