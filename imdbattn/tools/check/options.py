@@ -80,7 +80,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         entries = [entry for sheet in sheets for entry in sheet.entries]
         allowed = [name for one in entries for name in (one.name, *one.kinds)]
         for part in asked:
-            require_known(part, list(dict.fromkeys(allowed)))
+            if part not in allowed:
+                known = ", ".join(dict.fromkeys(allowed))
+                raise UserError(f"there is no part {part!r}: {known}")
     return options
 
 
@@ -106,9 +108,3 @@ def points(file: str) -> dict[str, float]:
             f"--points {file} must have one line for each part, such as SelfAttention: 4"
         )
     return {str(part): value for part, value in values.items()}
-
-
-def require_known(part: str, allowed: list[str]) -> None:
-    """Raises UserError unless it is one of the parts."""
-    if part not in allowed:
-        raise UserError(f"there is no part {part!r}: {', '.join(allowed)}")

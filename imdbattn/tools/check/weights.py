@@ -38,10 +38,6 @@ class Linear:
         return Linear(self.weight_MD[index_M], self.bias_M[index_M])
 
 
-def identity() -> Linear:
-    return Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
-
-
 def joined(parts: Sequence[Linear]) -> Linear:
     """Their results side by side."""
     weights = torch.cat([one.weight_MD for one in parts])
@@ -144,10 +140,10 @@ def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]
 
 def repeated(pieces: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
     """Yields the mistakes of using a matrix for several projections, or none for one of them."""
-    eye = identity()
-    for one in roles(pieces, [eye]):
+    identity = Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
+    for one in roles(pieces, [identity]):
         named = zip(("W_q", "W_k", "W_v"), one.three, strict=True)
-        missing = [name for name, w in named if w is eye]
+        missing = [name for name, w in named if w is identity]
         if missing:
             yield "no-projection", f"There is no {' and no '.join(missing)}.", one
         elif len({id(w) for w in one.three}) < 3:
