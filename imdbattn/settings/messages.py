@@ -55,22 +55,15 @@ CLASSES = ("model.net", "model.mixer", "optim", "trainer", "data.tokenizer")
 
 def no_setting(key: str, known: Iterable[str]) -> str:
     """Returns a message about an unknown setting, which names the most similar one."""
-    near = nearest(key, known)
-    remedies = [f"the nearest is {near}"] if near else []
+    remedies = nearest_text(key, known)
     if in_groups(key, *CLASSES):
-        remedies.append(f"+{key}=... passes it to the class")
-    return f"there is no setting {key}; {', or '.join(remedies) or '--help lists them all'}"
+        remedies += f"; +{key}=... passes it to the class"
+    return f"there is no setting {key}{remedies or '; --help lists them all'}"
 
 
 def nearest_text(name: str, known: Iterable[str]) -> str:
-    """Returns `; the nearest is ...` with the most similar known dotted name, or nothing."""
-    near = nearest(name, known)
-    return f"; the nearest is {near}" if near else ""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the dotted name that is most similar to `name`, among those whose last part is
-    similar, or nothing. Groups of the known names are names, too.
+    """Returns `; the nearest is ...` with the dotted name that is most similar to `name`, among
+    those whose last part is similar, or nothing. Groups of the known names are names, too.
     """
     names = {*known}
     names |= {name.rpartition(".")[0] for name in names} - {""}
@@ -78,4 +71,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     last = ALIASES.get(last, last)
     similar = difflib.get_close_matches(last, {name.rpartition(".")[2] for name in names})
     candidates = sorted(name for name in names if name.rpartition(".")[2] in similar)
-    return (difflib.get_close_matches(f"{group}{dot}{last}", candidates, 1, cutoff=0) or [""])[0]
+    nearest = difflib.get_close_matches(f"{group}{dot}{last}", candidates, 1, cutoff=0)
+    return f"; the nearest is {nearest[0]}" if nearest else ""
