@@ -167,8 +167,9 @@ def compare_set(
     reference = predictions[first]
     texts = first.texts(split, reference.rows_N)
     text_index_N, _ = pd.factorize(np.array(texts, dtype=object))  # equal texts have one number
+    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
     unit = "symbols" if first.items == "strings" else "words"
-    masks = slice_masks(texts, unit, options.words)
+    masks = statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, options.words)
     variants = group_variants(runs)
     scored = []
     for variant in variants:
@@ -203,14 +204,6 @@ def compare_set(
         "untested": [],
         "skipped": [],
     }
-
-
-def slice_masks(
-    texts: Sequence[str], unit: str, words: Mapping[str, Sequence[str]]
-) -> dict[str, np.ndarray]:
-    """Returns which items are in each slice, by length and by words, by the name of the slice."""
-    counts_N = np.array([len(text.split()) for text in texts])  # the same for all tokenizers
-    return statistics.length_slices(counts_N, unit) | statistics.word_slices(texts, words)
 
 
 def values_by_text(
@@ -274,7 +267,7 @@ def shared_settings(runs: Sequence[FinishedRun]) -> dict[str, object]:
 def variant_results(
     scored: ScoredVariant, masks: Mapping[str, np.ndarray], metric: str
 ) -> VariantResults:
-    """Returns the results of a variant's runs. masks: see `slice_masks`."""
+    """Returns the results of a variant's runs. masks: which items are in each slice."""
     variant = scored.variant
     runs = variant.runs
     first = scored.seeds[0]
