@@ -4,7 +4,7 @@ share of each input.
 Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -35,6 +35,13 @@ def collect_attention(net: nn.Module) -> Iterator[list[Tensor]]:
         yield weights
 
 
+@contextmanager
+def collect_attention_of_each(parts: Iterable[nn.Module]) -> Iterator[list[list[Tensor]]]:
+    """Yields a list of `collect_attention` for each part of a net."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(collect_attention(part)) for part in parts]
+
+
 def collect_attention_of_parts(
     net: nn.Module, run: Callable[[], Tensor]
 ) -> tuple[Tensor, list[Tensor], list[bool]]:
@@ -46,10 +53,9 @@ def collect_attention_of_parts(
     """
     # A custom model may have other parts.
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
-    with ExitStack() as stack:
-        shown = [stack.enter_context(collect_attention(part)) for part in parts]
+    with collect_attention_of_each(parts) as collected:
         result = run()
-    for part, weights in zip(parts, shown, strict=True):
+    for part, weights in zip(parts, collected, strict=True):
         is_pooling = part is parts[-1]
         name = f"{type(part).__module__}.{type(part).__qualname__}"
         if not (len(weights) == 1 and weights[0].ndim == 4) or (
@@ -58,7 +64,7 @@ def collect_attention_of_parts(
             raise ValueError(f"{name} has no method `attention_weights` that returns (B, H, Q, K)")
         if not (is_pooling or hasattr(part, "skip")):
             raise ValueError(f"{name} has no attribute `skip`")
-    return result, [weights[0] for weights in shown], [part.skip for part in parts[:-1]]
+    return result, [weights[0] for weights in collected], [part.skip for part in parts[:-1]]
 
 
 def has_attention_weights(module: nn.Module) -> bool:

@@ -6,7 +6,6 @@ vectors are trained, M words of the training reviews, F log-count ratios of a wo
 
 import math
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, write_atomically
-from imdbattn.nn.watch import Attended, attention_parts, collect_attention
+from imdbattn.nn.watch import Attended, attention_parts, collect_attention_of_each
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.data_module import BatchData, default_budget
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -246,16 +245,13 @@ class ReviewClassifier(Learner):
 
     def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Returns the logits, and the attention weights, which fast attention does not compute."""
-        with ExitStack() as stack:
-            parts = attention_parts(self.net)
-            shown = {
-                name: stack.enter_context(collect_attention(part)) for name, part in parts.items()
-            }
+        parts = attention_parts(self.net)
+        with collect_attention_of_each(parts.values()) as collected:
             logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {
             name: Attended.of_words(weights[0], batch.lengths_B, size)
-            for name, weights in shown.items()
+            for name, weights in zip(parts, collected, strict=True)
             if weights and weights[0].ndim == 4  # a custom part may return another shape
         }
 
