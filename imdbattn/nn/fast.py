@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 CACHE_SCORES = 600_000  # scores that fit a CPU's caches: 2.4 MB
 SAVED_SCORES = 2**25  # scores that a layer may keep for its backward pass: 134 MB
@@ -80,63 +79,17 @@ def uses_onednn() -> bool:
 def blocked_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> Tensor:
-    """Computes F.scaled_dot_product_attention faster, on a CPU for texts of a few hundred words."""
+    """Computes F.scaled_dot_product_attention faster, on a CPU for texts of a few hundred words: in
+    blocks of sequences and heads whose scores fit the caches.
+    """
     lead = query.shape[:-2]
     # The bias is finite, so that a query without keys does not result in NaN.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(query.dtype).min)
     bias = bias.expand(*lead, *mask.shape[-2:])
-    parts = (tensor.flatten(0, -3) for tensor in (query * scale, key, value, bias))
-    return BlockedAttention.apply(*parts).unflatten(0, lead) * mask.any(-1, keepdim=True)
-
-
-def softmax_gradient(d_weight: Tensor, weight: Tensor) -> Tensor:
-    """Returns the gradient of the scores, given the gradient of weight = scores.softmax(-1).
-
-    torch's kernel is private (tried: torch 2.13, 2.15); without it, two more passes are needed.
-    """
-    kernel = getattr(torch, "_softmax_backward_data", None)
-    if kernel is not None:
-        return kernel(d_weight, weight, -1, weight.dtype)
-    product = d_weight * weight
-    return product - weight * product.sum(-1, keepdim=True)
-
-
-class BlockedAttention(torch.autograd.Function):
-    """softmax(Q K^T + bias) V, in blocks whose scores fit the cache. `bias` has no gradient."""
-
-    @staticmethod
-    def forward(
-        ctx, query_NQd: Tensor, key_NKd: Tensor, value_NKV: Tensor, bias_NQK: Tensor
-    ) -> Tensor:
-        size = max(1, CACHE_SCORES // (query_NQd.shape[1] * key_NKd.shape[1]))
-        output_NQV = value_NKV.new_empty(*query_NQd.shape[:2], value_NKV.shape[2])
-        blocks = zip(
-            *(t.split(size) for t in (query_NQd, key_NKd, value_NKV, bias_NQK, output_NQV)),
-            strict=True,
-        )
-        weights = []
-        for query, key, value, bias, output in blocks:
-            weight = torch.baddbmm(bias, query, key.transpose(1, 2)).softmax(-1)
-            torch.bmm(weight, value, out=output)
-            if any(ctx.needs_input_grad):
-                weights.append(weight)
-        ctx.size = size
-        ctx.save_for_backward(query_NQd, key_NKd, value_NKV, *weights)
-        return output_NQV
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, d_output_NQV: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weights = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
-        gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
-        blocks = zip(
-            *(t.split(ctx.size) for t in (*inputs, d_output_NQV, *gradients)), weights, strict=True
-        )
-        for query, key, value, d_output, d_query, d_key, d_value, weight in blocks:
-            # (d^T P)^T, not P^T d: a (T, d) matrix costs less to transpose than a (T, T) one.
-            d_value.copy_((d_output.transpose(1, 2) @ weight).transpose(1, 2))
-            d_weight = d_output @ value.transpose(1, 2)
-            d_scores = softmax_gradient(d_weight, weight)
-            torch.bmm(d_scores, key, out=d_query)
-            d_key.copy_((query.transpose(1, 2) @ d_scores).transpose(1, 2))
-        return *gradients, None
+    size = max(1, CACHE_SCORES // (query.shape[-2] * key.shape[-2]))
+    parts = (tensor.flatten(0, -3).split(size) for tensor in (query * scale, key, value, bias))
+    outputs = []
+    for query_NQd, key_NKd, value_NKV, bias_NQK in zip(*parts, strict=True):
+        scores_NQK = torch.baddbmm(bias_NQK, query_NQd, key_NKd.transpose(1, 2))
+        outputs.append(scores_NQK.softmax(-1) @ value_NKV)
+    return torch.cat(outputs).unflatten(0, lead) * mask.any(-1, keepdim=True)

@@ -94,7 +94,7 @@ def test_blocked_attention_has_the_values_and_gradients_of_the_kernel_of_torch(m
     torch.testing.assert_close(ours, theirs)
 
 
-def test_everything_runs_without_the_private_functions_of_torch(
+def test_training_runs_without_the_private_function_of_torch(
     settings, small, onednn, monkeypatch, tmp_path
 ):
     words = (*small, "model=residual_pe", "trainer.max_epochs=1", "pictures=false")
@@ -103,7 +103,6 @@ def test_everything_runs_without_the_private_functions_of_torch(
         metrics = fit(settings(*words), tmp_path / folder)
         losses.append(metrics["test_loss"])
         assert environment.use_onednn() <= (folder == "with")
-        monkeypatch.delattr(torch, "_softmax_backward_data", raising=False)
         monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
