@@ -113,8 +113,9 @@ def prepare_reviews(
 
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:
-    """Logs the number of reviews of each class and split, and possible mistakes: omitted training
-    reviews, reviews without words, and texts that occur several times.
+    """Logs the number of reviews of each class and split, unless they are the packaged ones, and
+    possible mistakes: omitted training reviews, reviews without words, and texts that occur several
+    times.
 
     source: the name of the source.
     """
@@ -123,10 +124,11 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
         log.info("%s: %s whose text is also in another split", source, omitted)
     repeated_texts: Any = corpus.facts["repeated_texts"]
     for name, split in corpus.splits.items():
-        counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
-        pairs = zip(corpus.label_names, counts, strict=True)
-        sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
-        log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
+        if corpus.source_kind != "packaged":
+            counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
+            pairs = zip(corpus.label_names, counts, strict=True)
+            sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
+            log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
         if empty := int((split.lengths == 0).sum()):
             where = f"{empty} reviews of {name}"
             log.warning("%s: %s have no words; they are kept and scored", source, where)

@@ -53,6 +53,7 @@ def test_texts_that_occur_several_times_or_are_omitted_are_reported_by_every_run
         caplog.clear()
         with caplog.at_level(logging.INFO):
             facts = prepare_reviews(data_settings(*words)).facts
+        assert "test       23 reviews: 0 11, 1 12" in caplog.text
         assert "2 texts occur several times in test (5 reviews)" in caplog.text
         assert facts["repeated_texts"]["validation"] == {"texts": 0, "reviews": 0}
         assert facts["repeated_texts"]["test"] == {"texts": 2, "reviews": 5}
