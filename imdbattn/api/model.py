@@ -235,49 +235,6 @@ class Model:
         model = PageModel(predictor.settings.model.name, predictor, opened.metrics, run)
         return write_page([model], Path(out), **options)
 
-    def push_to_hub(
-        self,
-        repo_id: str,
-        vectors: str = "training",
-        token: str | bool | None = None,
-        private: bool | None = None,
-        **upload: Any,
-    ) -> str:
-        """Uploads an export to the Hugging Face hub, and returns its address there.
-
-        upload: options of huggingface_hub.HfApi.upload_folder, such as commit_message.
-        """
-        from huggingface_hub import HfApi
-
-        client = HfApi(token=token)
-        with TemporaryDirectory() as folder:
-            out = Path(folder, "model")
-            self.export(out, vectors)
-            repo_id = client.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            return str(client.upload_folder(repo_id=repo_id, folder_path=out, **upload))
-
-    def save_pretrained(self, save_directory: StrPath, vectors: str = "training") -> None:
-        """Exports the model, by the name that Hugging Face's libraries use."""
-        self.export(save_directory, vectors)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: StrPath,
-        trust: str | Iterable[str] | None = None,
-        **hub: Any,
-    ) -> "Model":
-        """Opens an exported folder, or owner/name of one at the hub, as `load` opens it.
-
-        hub: options of huggingface_hub.snapshot_download, such as revision, token and cache_dir.
-        """
-        from huggingface_hub import snapshot_download
-
-        path = os.path.expanduser(pretrained_model_name_or_path)
-        if not os.path.isdir(path):
-            path = snapshot_download(os.fspath(pretrained_model_name_or_path), **hub)
-        return load(path, trust)
-
 
 def list_of_texts(texts: str | Iterable[str] | StrPath | None) -> list[str]:
     """Returns texts as a list. Raises UserError for items that are not strings, such as None, and

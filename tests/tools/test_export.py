@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import huggingface_hub
 import numpy as np
 import pandas as pd
 import pytest
@@ -182,6 +181,7 @@ def test_it_needs_no_wheel_no_cache_no_run_and_no_network(model, tmp_path, monke
     again = imdbattn.load(moved)
     assert again.predict(TEXTS).labels.tolist() == [label for label, _ in results(predictor)]
     assert again.explain(TEXTS[0]).words[:2] == ["The", "film"]
+    assert again.export(tmp_path / "copy")["words"] == len(again.predictor.vectors.words)
 
 
 def test_an_encoder_decoder_is_exported_too(folder_of, settings, tmp_path):
@@ -246,14 +246,6 @@ def test_an_export_never_replaces_a_folder_and_is_complete_or_absent(model, monk
     assert contents(tmp_path) == before
 
 
-def test_a_model_is_saved_and_loaded_with_the_methods_of_hugging_face(trained, tmp_path):
-    model = imdbattn.load(trained("residual_pe")[0])
-    assert model.save_pretrained(tmp_path / "m") is None
-    again = imdbattn.Model.from_pretrained(tmp_path / "m")
-    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
-    assert again.export(tmp_path / "copy")["words"] == len(again.predictor.vectors.words)
-
-
 @pytest.mark.slow
 def test_an_exported_model_is_scored_on_other_reviews_with_its_own_words(
     trained, world, tmp_path, settings
@@ -304,28 +296,3 @@ def test_what_a_graph_computes_equals_the_model(settings, rung):
     inputs = (batch.tokens_BT, batch.lengths_B, *before)
     with torch.no_grad():
         torch.testing.assert_close(Graph(predictor.net)(*inputs), predictor.net(batch))
-
-
-def test_a_model_that_was_pushed_to_the_hub_is_loaded_from_it(trained, tmp_path, monkeypatch):
-    """A folder stands in for the hub."""
-    model, pushed = imdbattn.load(trained("residual_pe")[0]), {}
-
-    def upload(self, repo_id, folder_path, **options):
-        pushed.update(options, repo_id=repo_id, token=self.token)
-        shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
-        return f"https://hub/{repo_id}"
-
-    def create(self, repo_id, **_):
-        return huggingface_hub.RepoUrl(repo_id)
-
-    def download(repo_id, **_):
-        return str(tmp_path / "hub" / repo_id)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create)
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    address = model.push_to_hub("me/films", "all", token="t", commit_message="first")
-    assert address == "https://hub/me/films"
-    assert pushed == {"repo_id": "me/films", "token": "t", "commit_message": "first"}
-    again = imdbattn.Model.from_pretrained("me/films", revision="main")
-    assert again.predict(TEXTS).labels.tolist() == model.predict(TEXTS).labels.tolist()
