@@ -475,19 +475,16 @@ def test_an_exception_names_the_cell(notebook):
     assert re.fullmatch(r"Line \d+ of cell 3 raises an exception\.", found[0].sentence)
 
 
-def test_score_shows_a_table():
+def test_grade_shows_the_report_and_changes_no_state_of_torch():
     names: dict = {}
     exec(LINEARS.replace("words.sum(1).clamp(min=1)", "words.sum(1)"), names)
     state = torch.get_rng_state()
     assert imdbattn.check.grade(names["SelfAttention"]).passed
     report = imdbattn.check.grade(masked_mean=names["masked_mean"])
     assert not report.passed
-    assert "<td>nan-without-words</td>" in report._repr_html_()
     assert "WRONG  masked_mean: nan-without-words." in repr(report)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_default_dtype() == torch.float32
-    report.results[0].sentence = "<script>"
-    assert "<script>" not in report._repr_html_()
     with pytest.raises(UserError, match=r"write grade\(SelfAttention=average\)"):
         imdbattn.check.grade(average=names["masked_mean"])
 

@@ -136,13 +136,6 @@ class Outcome:
     def __repr__(self) -> str:
         return as_text(self)
 
-    def _repr_html_(self) -> str:
-        import pandas
-
-        with pandas.option_context("display.max_colwidth", None):
-            table = pandas.DataFrame(self.results).fillna("").to_html(index=False)
-            return f"{table}<p>{self.summary}</p>"
-
 
 def wrapped(start: str, text: str) -> str:
     indent = " " * (len(start) - len(start.lstrip()) or 7)
