@@ -287,6 +287,9 @@ def test_it_is_online_only_with_a_key_and_a_server(nobody, settings, tmp_path, c
     quick = "logger.wandb.timeout=1"
     assert header_of(settings, tmp_path / "no key", "logger.wandb.mode=online").run_group
     assert "no W&B key is configured for https://" in caplog.text
+    nobody.setenv("WANDB_MODE", "disabled")
+    assert wandb_logger.mode_with_key(None) == "disabled"
+    nobody.delenv("WANDB_MODE")
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     assert header_of(settings, tmp_path / "no server", quick).run_group
