@@ -40,23 +40,24 @@ class LazyAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updated = [group for group in self.param_groups if self.has_own_update(group)]
-        parameters = [parameter for group in updated for parameter in group["params"]]
+        updates = [(self.own_update(group), group) for group in self.param_groups]
+        own = [(update, group) for update, group in updates if update is not None]
+        parameters = [parameter for _, group in own for parameter in group["params"]]
         gradients = [(parameter, parameter.grad) for parameter in parameters]
         for parameter, _ in gradients:
             parameter.grad = None  # AdamW skips parameters without a gradient
         super().step()
         for parameter, gradient in gradients:
             parameter.grad = gradient
-        for group in updated:
-            self.update_group(group)
+        for update, group in own:
+            update(group)
         return loss
 
-    def has_own_update(self, group: dict[str, Any]) -> bool:
-        """Returns whether `update_group` updates a group instead of torch's AdamW."""
-        return bool(group.get("lazy"))
+    def own_update(self, group: dict[str, Any]) -> Callable[[dict[str, Any]], None] | None:
+        """Returns the method that updates a group; None if torch's AdamW does."""
+        return self.update_tables if group.get("lazy") else None
 
-    def update_group(self, group: dict[str, Any]) -> None:
+    def update_tables(self, group: dict[str, Any]) -> None:
         for parameter in group["params"]:
             if parameter.grad is not None:
                 self.update_rows(group, parameter, parameter.grad)
@@ -138,14 +139,8 @@ class Muon(LazyAdamW):
             param_group = {"lr": self.matrix_lr, "momentum": self.momentum} | param_group
         super().add_param_group(param_group)
 
-    def has_own_update(self, group: dict[str, Any]) -> bool:
-        return bool(group.get("matrices")) or super().has_own_update(group)
-
-    def update_group(self, group: dict[str, Any]) -> None:
-        if group.get("matrices"):
-            self.update_matrices(group)
-        else:
-            super().update_group(group)
+    def own_update(self, group: dict[str, Any]) -> Callable[[dict[str, Any]], None] | None:
+        return self.update_matrices if group.get("matrices") else super().own_update(group)
 
     def update_matrices(self, group: dict[str, Any]) -> None:
         """Updates the matrices of a group, all of one shape in one product.
