@@ -52,25 +52,29 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
     """Returns a run's settings with the `data` settings of this call. Raises UserError for a
     setting that the run does not have.
     """
-    recorded = settings.data.dump()
-    changes = {key: value for key, value in overlay({}, data).items() if value != {}}
-    if changes.get("path"):
-        changes["source"] = "path"
-    if changes.get("vectors", {}).get("path"):
-        changes["vectors"] = changes["vectors"] | {"source": "auto"}
+    recorded, changes = settings.data.dump(), changes_of_call(data)
     lengths, trained = changes.get("test_lengths"), recorded.get("lengths")
     if lengths and trained and lengths[0] <= trained[1]:
         raise UserError(
             f"data.test_lengths={lengths} must be above the lengths of training, {trained}"
         )
-    data = overlay(recorded, changes)
-    if "cache_dir" in recorded:
-        # The cache_dir of the run folder, which may be untrusted, is never used.
-        data["cache_dir"] = changes.get("cache_dir")
+    unused = set[str]()
+    if "cache_dir" in recorded:  # that of the run folder, which may be untrusted, is never used
+        unused.add("cache_dir")
     if "source" in changes:  # it replaces the run's data, and is read completely
-        names = {"path", "hub", "hub_config", "hub_splits", "limit"}
-        data |= dict.fromkeys(names & (recorded.keys() - changes.keys()))
+        unused |= recorded.keys() & {"path", "hub", "hub_config", "hub_splits", "limit"}
+    data = overlay(recorded | dict.fromkeys(unused), changes)
     return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
+
+
+def changes_of_call(data: NestedDict) -> NestedDict:
+    """Returns the `data` settings that a call gives, with the sources that its paths imply."""
+    changes = {key: value for key, value in overlay({}, data).items() if value != {}}
+    if changes.get("path"):
+        changes["source"] = "path"
+    if changes.get("vectors", {}).get("path"):
+        changes["vectors"] = changes["vectors"] | {"source": "auto"}
+    return changes
 
 
 def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:

@@ -45,12 +45,7 @@ def evaluate(
     or if the run's data have changed.
     """
     settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
-    given = overlay({}, options.data.model_dump())
-    changed = {
-        key: value
-        for key, value in given.items()
-        if value and not in_groups(f"data.{key}", *NO_EFFECT)
-    }
+    changed = changed_data(options)
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)
     if split not in corpus.splits:
@@ -58,17 +53,15 @@ def evaluate(
             f"the data have no {split} split, only {', '.join(corpus.splits)}: set split or"
             " data.path"
         )
-    # data.max_tokens omits longer pairs.
-    selects_pairs = predictor.omits_long and "max_tokens" in changed
-    if not other_data and not selects_pairs:
-        check_fingerprint(folder, split, corpus)
-    is_whole = other_data and [*corpus.splits] == ["test"]
-    if is_whole and is_own_source(Run(folder), settings):
+    if other_data and [*corpus.splits] == ["test"] and is_own_source(Run(folder), settings):
         log.warning(
             "%s: the run was trained on a part of these %s, so this is not a test accuracy: omit"
             " data.path and data.source to score its own test split",
             *(corpus.test_set, corpus.items_name),
         )
+    omits_pairs = predictor.omits_long and "max_tokens" in changed
+    if not other_data and not omits_pairs:
+        check_fingerprint(folder, split, corpus)
     precision = options.trainer.precision or settings.trainer.precision
     if precision != settings.trainer.precision:
         changed["precision"] = precision
@@ -91,6 +84,16 @@ def evaluate(
         write_json(file.with_suffix(".json"), metrics)
         write_predictions(file.with_suffix(".parquet"), scores, corpus.splits[split].rows)
     return metrics
+
+
+def changed_data(options: EvaluateSettings) -> NestedDict:
+    """Returns the `data` settings of a call that can change the scores."""
+    given = overlay({}, options.data.model_dump())
+    return {
+        key: value
+        for key, value in given.items()
+        if value and not in_groups(f"data.{key}", *NO_EFFECT)
+    }
 
 
 def is_own_source(run: Run, settings: TrainingSettings) -> bool:
