@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 STEP = "trainer/global_step"  # Lightning's name for the step number
 # settings that are not arguments of wandb.init
-OWN_KEYS = ("timeout", "table_rows", "table_characters", "git", "artifacts")
+OWN_KEYS = ("timeout", "table_rows", "table_characters", "git")
 
 
 class WandbSettings(LoggerSettings):
@@ -46,7 +45,6 @@ class WandbSettings(LoggerSettings):
     table_rows: Annotated[int, Field(ge=0, le=10_000)]
     table_characters: Count
     git: bool
-    artifacts: bool
 
     def check(self) -> None:
         inspect.signature(wandb.init).bind(**self.model_extra or {})
@@ -85,8 +83,6 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run.log(predictions_as_media(folder, metrics, rows, characters))
         pictures = folder / "pictures"
         run.log(pictures_and_page("pictures", pictures, pictures / "attention.html"))
-        if settings["artifacts"]:
-            send_model(run, folder)
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
         config = {
@@ -277,9 +273,6 @@ def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
         log.info("W&B: this run is offline; upload it with:  wandb sync %s/%s", quoted, pattern)
 
 
-# --- what is sent on request ----------------------------------------------------------------------
-
-
 def send_changes(run: wandb.Run) -> None:
     """Sends the uncommitted changes of the git repository in the current folder as diff.patch.
 
@@ -290,22 +283,3 @@ def send_changes(run: wandb.Run) -> None:
         patch = subprocess.run(command, capture_output=True, check=True).stdout
         Path(run.dir, "diff.patch").write_bytes(patch)
         run.save(str(Path(run.dir, "diff.patch")), base_path=run.dir)
-
-
-def send_model(run: wandb.Run, folder: Path) -> None:
-    """Uploads the exported best model of a run folder as an artifact."""
-    from imdbattn.exports.folder import write_export
-    from imdbattn.folders.run import Run
-    from imdbattn.settings.command_settings import with_defaults
-    from imdbattn.tasks.task import settings_of
-    from imdbattn.tasks.weights import predictor_of
-
-    # this process has trained with classes that its settings name
-    opened = Run(folder, run.config.get("trust"), dict(run.config))
-    with TemporaryDirectory() as temporary:
-        model = Path(temporary, "model")
-        predictor = predictor_of(settings_of(opened), opened.existing_checkpoint)
-        write_export(predictor, with_defaults("export", run=str(folder), out=str(model)))
-        artifact = wandb.Artifact(f"{run.name}-{run.id}", type="model")
-        artifact.add_dir(str(model))
-        run.log_artifact(artifact)
