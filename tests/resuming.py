@@ -39,6 +39,8 @@ def differences(one: Path, other: Path) -> list:
     for name in ("best", "last"):
         first, second = (saved(run, name)["state_dict"] for run in (one, other))
         found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
+    first, second = (saved(run)["callbacks"]["Throughput"]["all_tokens"] for run in (one, other))
+    found += [f"tokens: {first}, {second}"] if first != second else []
     first, second = (curve(run) for run in (one, other))
     found += [(a, b) for a, b in zip_longest(first, second) if a != b]
     found += [
