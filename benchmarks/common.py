@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from imdbattn.launch.composition import composed
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.task import training_settings
@@ -140,9 +140,9 @@ def run(
 
 def settings(*overrides: str) -> TrainingSettings:
     """Returns the validated settings of `python -m imdbattn.train <overrides>`."""
-    return training_settings(composed_settings(composed("train", overrides)))
+    return training_settings(plain_settings(composed("train", overrides)))
 
 
 def review_settings(*overrides: str) -> ReviewSettings:
     """Returns the same for the task of reviews."""
-    return validate_as(ReviewSettings, composed_settings(composed("train", overrides)))
+    return validate_as(ReviewSettings, plain_settings(composed("train", overrides)))

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as Tab
 
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.schema import validate_as
@@ -69,7 +69,7 @@ def draw_long(tab: Tab, address: str, run: str) -> None:
 
 def main() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = composed_settings(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
+        cfg = plain_settings(compose("explore", overrides=[f"runs=[{','.join(sys.argv[1:])}]"]))
     page = Page(validate_as(ExploreSettings, cfg))
     run = {found.model: name for name, found in page.runs.by_id.items()}
     OUT.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from tqdm import tqdm
 from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.launch.command import run_command
-from imdbattn.launch.hydra_config import composed_settings, separate_value
+from imdbattn.launch.hydra_config import plain_settings, separate_value
 from imdbattn.settings.keys import hexdigest
 
 
@@ -18,7 +18,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.settings.schema import validate_as
 
     given = {} if text is None else {"text": text}
-    settings = validate_as(PredictSettings, composed_settings(cfg) | given)
+    settings = validate_as(PredictSettings, plain_settings(cfg) | given)
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)

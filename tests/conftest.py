@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from imdbattn.launch.command import PLUGINS
 from imdbattn.launch.composition import composed as compose
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.command_settings import COMMANDS
 from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import training_settings
@@ -119,7 +119,7 @@ def own_module(tmp_path, monkeypatch) -> Iterator[Callable[[str, str], Path]]:
 
 @functools.cache  # composing takes a tenth of a second, and half of all command lines repeat
 def composed_once(config: str, *overrides: str) -> dict:
-    return composed_settings(compose(config, overrides))
+    return plain_settings(compose(config, overrides))
 
 
 @pytest.fixture(scope="session")

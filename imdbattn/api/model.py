@@ -178,7 +178,7 @@ class Model:
         # These import Lightning, which predictions do not need.
         from imdbattn.api.torch_settings import preserved_torch_settings
         from imdbattn.launch.composition import composed
-        from imdbattn.launch.hydra_config import composed_settings
+        from imdbattn.launch.hydra_config import plain_settings
         from imdbattn.runs.evaluate import evaluate
 
         changes = {
@@ -187,7 +187,7 @@ class Model:
             "trainer": {"precision": precision},
             "data": overlay(self.options.data.model_dump(), dict(settings)),
         }
-        defaults_of_evaluate = composed_settings(composed("evaluate", ["run=null"]))
+        defaults_of_evaluate = plain_settings(composed("evaluate", ["run=null"]))
         options = validate_as(EvaluateSettings, overlay(defaults_of_evaluate, changes))
         predictor = copy.copy(self.predictor)
         with MODEL_LOCK:  # a Trainer may move its net to another device or precision

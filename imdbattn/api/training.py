@@ -18,7 +18,7 @@ from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
 from imdbattn.io.files import expanded, missing_folders, remove_empty
 from imdbattn.launch.composition import composed
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.machine import one_process
 from imdbattn.settings.trust import untrusted
 
@@ -81,7 +81,7 @@ def train(
     if config is not None:
         own = {name: config[name] for name in config if name != "hydra"}
         cfg = OmegaConf.create({"resume": None, **own, "hydra": cfg.hydra})
-    settings = composed_settings(cfg)
+    settings = plain_settings(cfg)
     if folder is not None and settings["resume"]:
         raise UserError("give resume= or folder=, not both")
     from imdbattn.launch.single import log_results, new_or_resumed_settings, resumed_folder

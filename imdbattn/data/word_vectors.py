@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from imdbattn.data.tokenizer import FIRST_WORD
+from imdbattn.errors import wrapping_errors
 from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
 from imdbattn.settings.schema import VectorSettings
 
@@ -53,7 +54,8 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
     root, key = cache_root(cache_dir), f"{source}-{dim}d"
     if path:
         file = expanded(path).resolve()
-        state = f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
+        with wrapping_errors(f"data.vectors.path={path}"):
+            state = f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
         key = f"path-{settings.dim or ''}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
 
     def build(folder: Path) -> None:

@@ -25,8 +25,8 @@ from imdbattn.errors import replace_unencodable_output
 from imdbattn.io.files import missing_folders
 from imdbattn.launch.hydra_config import (
     HYDRA_VERSION,
-    composed_settings,
     hydra_arguments,
+    plain_settings,
     register_resolvers,
 )
 from imdbattn.launch.process import prepare
@@ -48,7 +48,7 @@ def command(config_name: str) -> Callable[[Callable[[Any], object]], Callable[[]
             from imdbattn.settings.command_settings import COMMANDS
             from imdbattn.settings.schema import validate_as
 
-            return function(validate_as(COMMANDS[config_name], composed_settings(cfg)))
+            return function(validate_as(COMMANDS[config_name], plain_settings(cfg)))
 
         @functools.wraps(function)
         def main() -> object:

@@ -113,7 +113,7 @@ def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, lis
     return (value[1:-1] if QUOTED_VALUE.fullmatch(value) else value), others
 
 
-def composed_settings(cfg: DictConfig) -> NestedDict:
+def plain_settings(cfg: DictConfig) -> NestedDict:
     """Returns the resolved config as nested dicts, without `hydra`.
 
     Raises UserError for a missing value, a broken interpolation, or what looks like a credential.
@@ -152,7 +152,7 @@ def job_name(*, _root_: DictConfig) -> str:
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
-        digest = settings_digest(training_settings(composed_settings(_root_)).resolved(None).dump())
+        digest = settings_digest(training_settings(plain_settings(_root_)).resolved(None).dump())
     except UserError:
         digest = f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
     return f"{checked_name(_root_)}-{digest}"

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
 from imdbattn.io.files import expanded, read_json
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.keys import flat
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, training_settings
@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 def job_of(cfg: DictConfig, folder: Path) -> Job:
     """Returns the job with this config (with `hydra`). Raises UserError for wrong settings."""
-    return Job(folder, cfg, training_settings(composed_settings(cfg)))
+    return Job(folder, cfg, training_settings(plain_settings(cfg)))
 
 
 # --- results that exist ---------------------------------------------------------------------------

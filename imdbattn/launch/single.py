@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
 from imdbattn.io.files import expanded
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.process import end_with_parent
 from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 from imdbattn.settings.keys import NestedDict, named_overrides
@@ -30,7 +30,7 @@ def run_single(cfg: DictConfig) -> float:
     `choose_by` selects.
     """
     with StopOnSignals(BEFORE_TRAINING):
-        composed, job = composed_settings(cfg), HydraConfig.get()
+        composed, job = plain_settings(cfg), HydraConfig.get()
         resumed = resumed_folder(composed)
         if resumed is None:
             check_torchrun(job.overrides.hydra)

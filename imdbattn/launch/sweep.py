@@ -20,7 +20,7 @@ from imdbattn.errors import UserError, in_shell
 from imdbattn.folders.run_folder import SWEEP_LOG, group_of
 from imdbattn.io.files import acquire_lock, missing_folders, remove_empty
 from imdbattn.launch.failure import fail
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.job import ended_jobs
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import to_dict
@@ -85,8 +85,8 @@ def check_sweep(config: DictConfig, sweep: Path) -> None:
     found = {name for name in (*of_sweep, "config.yaml") if (sweep / name).exists()}
     if found != of_sweep and (found or config.resume):
         raise UserError(
-            f"{sweep} is not a sweep folder, which contains {SWEEP_LOG} and {SWEEP_SETTINGS}, and"
-            f" no run: {OTHER_SWEEP_DIR}"
+            f"{sweep} is not a sweep folder, which has {SWEEP_LOG} and {SWEEP_SETTINGS} but no"
+            f" config.yaml: {OTHER_SWEEP_DIR}"
         )
     if config.resume and len(config.hydra.overrides.task) == 1:
         raise UserError(f"{sweep} is a sweep: resume it with the settings of its command")
@@ -97,7 +97,7 @@ def check_data(config: DictConfig) -> None:
     from imdbattn.tasks.task import task_of, training_settings
 
     try:
-        settings = training_settings(composed_settings(config))
+        settings = training_settings(plain_settings(config))
     except UserError:  # each job reports it, unless the job overrides it
         return
     task_of(settings).find_source(settings.data)

@@ -114,5 +114,5 @@ def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
     if recorded not in (None, current):
         raise UserError(
             f"{split} of {corpus.test_set} has fingerprint {current}, but the run's"
-            f" was {recorded}: its data have changed; data.path=... scores other reviews"
+            f" was {recorded}: its data have changed; to score other reviews, set data.path"
         )

@@ -8,9 +8,12 @@ from imdbattn.errors import UserError
 from imdbattn.settings.keys import leaves
 
 SECRET_NAME = re.compile(
-    r"(^|[_.+-])(key|token|secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
+    r"(^|[_.+-])(secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
     re.IGNORECASE,
 )
+# Arguments of parts have such names, too, such as pad_token: their values are short.
+KEY_NAME = re.compile(r"(^|[_.+-])(key|token)$", re.IGNORECASE)
+SHORTEST_KEY = 8  # characters
 # A password or a key in an address
 SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&](api_?key|(access_)?token|secret)=")
 
@@ -25,10 +28,16 @@ def credentials(settings: object) -> Iterator[str]:
         text = str(value)
         if value in (None, "", True, False):
             continue
-        if SECRET_VALUE.search(text) or any(map(SECRET_NAME.search, name.split("."))):
+        if SECRET_VALUE.search(text) or any(is_secret(part, text) for part in name.split(".")):
             yield name
         elif variables := [key for key, secret in passwords().items() if secret in text]:
             yield f"{name} (it contains the value of ${variables[0]})"
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Returns whether a name is that of a credential, in view of the value."""
+    is_key = KEY_NAME.search(name) is not None and len(value) >= SHORTEST_KEY
+    return is_key or SECRET_NAME.search(name) is not None
 
 
 def passwords() -> dict[str, str]:
@@ -36,7 +45,7 @@ def passwords() -> dict[str, str]:
     values = {
         name: value
         for name, value in os.environ.items()
-        if SECRET_NAME.search(name) and len(value) >= 8
+        if is_secret(name, value) and len(value) >= SHORTEST_KEY
     }
     return {name: value for name, value in values.items() if not os.path.exists(value)}
 

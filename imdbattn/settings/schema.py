@@ -209,8 +209,11 @@ class ReviewDataSettings(ReadDataSettings):
         if source == "hub" and not (self.hub or self.path):
             source = "auto"  # the data set is IMDB
         check_source("data", source, path=self.path, hub=self.hub)
-        if (self.hub_config or self.hub_splits) and not (self.hub or self.path):
+        own = self.hub or self.path
+        if (self.hub_config or self.hub_splits) and not own:
             raise UserError("data.hub_config and data.hub_splits need a data set: set data.hub")
+        if self.label_names and source in ("auto", "packaged", "order_probe") and not own:
+            raise UserError("data.label_names needs data of your own: set data.path or data.hub")
         if source == "order_probe" and self.probe is None:
             raise UserError("data.source=order_probe lacks its settings: use data=order_probe")
         if (self.fold or self.folds) and not 1 <= (self.fold or 0) <= (self.folds or 0):

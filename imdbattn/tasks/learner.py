@@ -286,7 +286,7 @@ class Learner(L.LightningModule):
             raise UserError("the learning rate needs a number of steps: set trainer.max_epochs")
         steps = int(batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: self.lr_share(step, steps)
+            optimizer, lambda step: self.lr_factor(step, steps)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -323,7 +323,7 @@ class Learner(L.LightningModule):
         recent = torch.__version__ >= "2.4"  # it compares numbers: it is a TorchVersion
         return {"fused": True} if available and not chosen and works and recent else {}
 
-    def lr_share(self, step: int, steps: int) -> float:
+    def lr_factor(self, step: int, steps: int) -> float:
         """Returns the learning rate at `step` of `steps`, as a share of the full rate."""
         warm = round(self.settings.warmup * steps)
         if step < warm:

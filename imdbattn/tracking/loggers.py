@@ -47,7 +47,7 @@ class RunLogger:
     settings_class: ClassVar[type[SettingsGroup] | None] = None
 
     def start(self, run: StartedRun) -> bool:
-        """Called before the first step. Returns False, after a warning, to be left out."""
+        """Called before the first step. Returns False, after logging a warning, to be skipped."""
         return True
 
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:

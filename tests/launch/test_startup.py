@@ -78,10 +78,10 @@ used = []
 for name in ("init", "is_available", "device_count", "_lazy_init"):
     setattr(torch.cuda, name, lambda *_, name=name: used.append(name))
 from imdbattn.launch.composition import composed
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.job_process import import_for_training
 from imdbattn.tasks.task import training_settings
-import_for_training(training_settings(composed_settings(composed("train", sys.argv[1:]))))
+import_for_training(training_settings(plain_settings(composed("train", sys.argv[1:]))))
 threads = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
 print(used, len([name for name in threads if not name.startswith("jemalloc")]))
 """

@@ -135,6 +135,14 @@ COMPOSED: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train, after Hydra
         typed("data.path=null", "data.limit=40", "data.hub_splits={train: a, test: b}"),
         r"data\.hub_splits need a data set: set data\.hub$",
     ),
+    "labels of packaged reviews": (
+        typed("data.path=null", "data.label_names=[pos,neg]"),
+        r"data\.label_names needs data of your own: set data\.path or data\.hub$",
+    ),
+    "vectors that are not there": (
+        typed("data.vectors.source=auto", "data.vectors.path=/none.txt"),
+        r"data\.vectors\.path=/none\.txt: .*No such file",
+    ),
     "validation of nothing": (typed("trainer.limit_val_batches=0"), "must be greater than 0"),
     "a setting of another task": (
         typed("task=masked_words", "+class_weights=balanced"),

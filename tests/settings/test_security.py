@@ -279,7 +279,9 @@ def test_a_setting_that_looks_like_a_credential_is_named_and_not_quoted(monkeypa
 def test_no_setting_of_ours_or_hydras_is_taken_for_a_credential(config):
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose(config, return_hydra_config=True)
-    assert not list(credentials(OmegaConf.to_container(cfg, resolve=False)))
+    settings = OmegaConf.to_container(cfg, resolve=False)
+    of_parts = {"tokenizer": {"pad_token": "[PAD]"}, "pooling": {"key": "words"}}
+    assert not list(credentials({**settings, "of parts of one's own": of_parts}))
 
 
 SECRETS = {

@@ -180,7 +180,7 @@ def test_evaluation_and_prediction_read_whole_reviews_whatever_training_drops(
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_numbers_of_a_part_of_a_split_are_no_results(settings, small, tmp_path, split):
+def test_numbers_of_a_part_of_a_split_are_not_results(settings, small, tmp_path, split):
     """Comparisons would take them for those of the whole split."""
     part = f"trainer.limit_{split}_batches=1", "data.eval_batch_tokens=64"
     metrics = fit(settings(*small, "model=mean", "trainer.max_epochs=1", *part), tmp_path)

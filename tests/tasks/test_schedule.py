@@ -68,7 +68,7 @@ EIGHT_STEPS = ("trainer.max_epochs=2", "trainer.limit_train_batches=4", "optim.l
 def test_each_step_has_the_share_of_the_table(settings, decay, warmup):
     cfg = settings("model=mean", f"warmup={warmup}", f"decay={decay}")
     module = ReviewClassifier(torch.nn.Identity(), cfg, {"vectors": ""})
-    found = [module.lr_share(step, 8) for step in range(8)]
+    found = [module.lr_factor(step, 8) for step in range(8)]
     assert found == pytest.approx(SHARES[decay, warmup], abs=1e-6)
 
 

@@ -17,6 +17,7 @@ import imdbattn
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
+from imdbattn.nn.ladder import SelfAttention
 from imdbattn.tools.faithfulness import attributions
 from imdbattn.tools.faithfulness.attributions import (
     ATTRIBUTIONS,
@@ -109,6 +110,16 @@ def test_without_layers_attention_is_that_of_the_pooling_alone(settings):
     of_layers = {"last_layer", "all_layers", "norms", "value_zeroing"}
     assert names["learned_query"] == set(ATTRIBUTIONS) - of_layers
     assert names["mean"] == set(ATTRIBUTIONS) - {*RAW, *WITH_VALUES}
+
+
+class OwnAttention(SelfAttention):
+    """Its values may be projected once more, which an attribution cannot know."""
+
+
+def test_values_of_a_part_of_ones_own_are_not_used(settings):
+    net = nets.net(settings, "residual")
+    net.layers[0].f = OwnAttention(net.layers[0].f.query.in_features)
+    assert not {*WITH_VALUES} & set(applicable(net))
 
 
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe", slow("residual_cls")])

@@ -21,7 +21,8 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     """Returns the scores (B, T) whose softmax is the weights, each minus that of the first word.
 
     context(reviews, places, mask): (B, D). The weights a of the first word and another one are
-    those whose sum of the values is closest to the context. Raises Mistake if they are no softmax.
+    those whose sum of the values is closest to the context. Raises Mistake if they are not a
+    softmax.
     """
     scores = [torch.zeros(3)]
 

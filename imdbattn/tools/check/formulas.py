@@ -56,7 +56,7 @@ def evaluate(steps: dict[str, str], names: Names) -> Any:
     return names.get([*steps][-1])
 
 
-def whole(y: Tensor, *given: Any) -> Tensor:
+def unchanged(y: Tensor, *given: Any) -> Tensor:
     return y
 
 
@@ -77,7 +77,7 @@ class Comparison:
     examples: Names
     results: list[Tensor]
     bindings: list[Binding]
-    keep: Call = whole
+    keep: Call = unchanged
 
     @property
     def usual(self) -> list[Call]:
@@ -137,7 +137,7 @@ class Comparison:
         for one in self.mistakes():
             if self.holds(one[0][2], one[1]):
                 found = found or one
-                if self.keep is whole or self.holds(one[0][2], one[1], whole):
+                if self.keep is unchanged or self.holds(one[0][2], one[1], unchanged):
                     return one
         return found
 

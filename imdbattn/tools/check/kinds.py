@@ -26,7 +26,7 @@ from imdbattn.tools.check.formulas import (
     Comparison,
     Names,
     evaluate,
-    whole,
+    unchanged,
     words_only,
 )
 from imdbattn.tools.check.numbers import mask, normal, same
@@ -102,7 +102,7 @@ class FormulaKind(Kind):
         results = [self.result(part, net, given) for given in examples.values()]
         bindings = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
-        keep = words_only if is_of_words else whole
+        keep = words_only if is_of_words else unchanged
         table = TABLES[self.name]
         return Comparison(part, table, examples, results, bindings, keep)
 
@@ -197,13 +197,13 @@ def attention_names(
     *sources, m = given
     sources = sources * 3 if len(sources) == 1 else sources
     Q, K, V = (w(x) for w, x in zip(three, sources, strict=True)) if three else sources
-    apply = output or whole
+    apply = output or unchanged
 
     def merge(y: Tensor, added: Tensor | None = None) -> Tensor:
         y = apply(y.transpose(1, 2).flatten(2) if heads else y)
         return y if added is None else y + added
 
-    names: Names = {"query": sources[0], "m": m, "split": whole, "merge": merge}
+    names: Names = {"query": sources[0], "m": m, "split": unchanged, "merge": merge}
     names |= {"Q": Q, "K": K, "V": V, "B": len(Q), "T": Q.shape[-2]}
     names["D"] = names["d"] = Q.shape[-1]
     if heads:
@@ -392,13 +392,13 @@ def norms(modules: Iterable[nn.Module]) -> list[Call]:
 
 
 def linears_for_g(net: nn.Module, attentions: list[nn.Module]) -> list[Call]:
-    """Returns the square matrices outside of the attention; nothing if there is none."""
+    """Returns the square matrices outside of the attention; `all_nan` if there is none."""
     both = [one for t in (False, True) for one in stored(net, t, attentions)]
     found: list[Call] = [one for one in both if one.inputs == one.outputs == WIDTH]
-    return found or [nothing]
+    return found or [all_nan]
 
 
-def nothing(x: Tensor) -> Tensor:
+def all_nan(x: Tensor) -> Tensor:
     """Returns the result of a Linear that is not there."""
     return x * float("nan")
 
@@ -442,9 +442,9 @@ class BilinearKind(FormulaKind):
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
         for one in [*stored(net, True), *stored(net, False)]:
             if (one.inputs, one.outputs) == (size, WIDTH):
-                found.append(Binding(self.names(part, W=one, U=whole, b=biases[0])))
+                found.append(Binding(self.names(part, W=one, U=unchanged, b=biases[0])))
             if (one.inputs, one.outputs) == (WIDTH, size):
-                found.append(Binding(self.names(part, W=whole, U=one, b=biases[0])))
+                found.append(Binding(self.names(part, W=unchanged, U=one, b=biases[0])))
         return found
 
 

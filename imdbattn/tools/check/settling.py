@@ -1,6 +1,6 @@
 """Finds out in which of a sheet's ways a solution is called, as which kind, and in which type.
 
-Each way is tried; the one is taken under which most of the properties hold.
+Each way is tried; the one in which most of the properties hold is used.
 """
 
 from collections import defaultdict

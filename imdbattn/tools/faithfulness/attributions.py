@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
-from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, PlainLayer, WordPositions
+from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, WordPositions
 from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
 
@@ -29,6 +29,7 @@ SUM_TOLERANCE = 0.02  # error of the sum of integrated gradients, relative to th
 STEPS = [2**power for power in range(6, 18)]  # steps on the path of integrated gradients
 # product of steps and positions from which steps are not doubled: 8,192 steps for 256 positions
 LARGEST = 2**21
+OWN_PARTS = ("imdbattn.nn.", "torch.nn.")  # of the layers and poolings whose values are known
 SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
 
 
@@ -278,7 +279,7 @@ def applicable(net: Classifier) -> list[str]:
     """Returns the names of the attributions that a network has.
 
     A network without layers has only attributions through its pooling, and none by attention if the
-    pooling is a mean. The values are known only in layers of this package. `all_layers` is omitted
+    pooling is a mean. The values are known only in parts of this package. `all_layers` is omitted
     if there is one layer, because it equals `last_layer`.
     """
     without = {"all_layers"} if len(net.layers) == 1 else set()
@@ -286,7 +287,8 @@ def applicable(net: Classifier) -> list[str]:
         without = {"last_layer", "all_layers", "norms", "value_zeroing"}
         if isinstance(net.pooling, MeanPooling):
             without = {*RAW, *WITH_VALUES}
-    has_custom_layer = not all(isinstance(layer, PlainLayer) for layer in net.layers)
-    if has_custom_layer or isinstance(net.pooling, LabelQueryPooling):
+    parts = [module for part in (*net.layers, net.pooling) for module in part.modules()]
+    has_custom_part = not all(type(module).__module__.startswith(OWN_PARTS) for module in parts)
+    if has_custom_part or isinstance(net.pooling, LabelQueryPooling):
         without |= set(WITH_VALUES)
     return [name for name in ATTRIBUTIONS if name not in without]

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SEARCH_FILE
 from imdbattn.launch.command import is_setting
-from imdbattn.launch.hydra_config import composed_settings
+from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.keys import NestedDict, defaults
 from imdbattn.settings.trust import read_settings
 
@@ -40,7 +40,7 @@ def first_key(override: str) -> str:
 def search(cfg: DictConfig, others: list[str]) -> None:
     """Starts or resumes a search. others: overrides of the space, and of all trials."""
     folder = Path(HydraConfig.get().runtime.output_dir).resolve()
-    values = composed_settings(cfg)
+    values = plain_settings(cfg)
     values = resumed(values, others, folder) if values["resume"] else new(values, others, folder)
     for override in (*values["space"], *values["train"]):
         if first_key(override) in DECIDED:

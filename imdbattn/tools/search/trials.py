@@ -36,7 +36,7 @@ from imdbattn.folders.run_folder import SEARCH_FILE, finished
 from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
-from imdbattn.launch.hydra_config import PATH_SETTINGS, composed_settings, in_quotes, quote
+from imdbattn.launch.hydra_config import PATH_SETTINGS, in_quotes, plain_settings, quote
 from imdbattn.launch.job import ended_jobs, job_of, resumable
 from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
@@ -158,7 +158,7 @@ def trial_settings(
     Raises UserError if they are wrong or, in a search that is resumed from `file`, not trusted.
     """
     try:
-        values = composed_settings(composed("train", overrides))
+        values = plain_settings(composed("train", overrides))
         if options.resume:  # before a class that they name is imported
             refuse_untrusted(values, file, options.trust)
             refuse_other_places(file, values["logger"], None, options.trust)
