@@ -205,6 +205,7 @@ def test_labels_that_look_like_other_values_are_refused_unless_they_are_quoted(
 ):
     """Never read as other labels: true is not TRUE, and 1 is not 01."""
     quoted = ",".join(f"'{name}'" for name in names.split(","))
-    assert data_settings(f"data.label_names=[{quoted}]").label_names == names.split(",")
+    given = data_settings("data.path=r.csv", f"data.label_names=[{quoted}]")
+    assert given.label_names == names.split(",")
     with pytest.raises(UserError, match=r"data\.label_names.* is quoted, as in"):
-        data_settings(f"data.label_names=[{names}]")
+        data_settings("data.path=r.csv", f"data.label_names=[{names}]")
