@@ -9,6 +9,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
@@ -115,12 +116,19 @@ class Throughput(L.Callback):
             "seconds": self.seconds,
             "epoch_seconds": epoch_seconds,
             "all_tokens": self.all_tokens,
-            "tokens": self.tokens.cpu(),
         }
+
+    def on_save_checkpoint(self, trainer, module, checkpoint) -> None:
+        # The checkpoint has the state of the first process only.
+        tokens = sum(from_all(trainer, self.tokens.item()))
+        checkpoint["callbacks"][self.state_key]["tokens"] = tokens
 
     def load_state_dict(self, state: dict) -> None:
         self.seconds, self.epoch_seconds = state["seconds"], state["epoch_seconds"]
-        self.all_tokens, self.tokens = state["all_tokens"], state["tokens"]
+        self.all_tokens = state["all_tokens"]
+        # The first process counts the tokens that all processes have read before.
+        first = not rank_zero_only.rank  # type: ignore[attr-defined]
+        self.tokens = torch.tensor(state["tokens"] if first else 0)
 
 
 class BestWeights(ModelCheckpoint):
