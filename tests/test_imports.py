@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_every_import_of_the_package_resolves():
             if name not in FILES or (inner and inner not in names_in(name)):
                 wrong.append(f"{module} -> {name} {inner}")
     assert not wrong
+
+
+def test_there_are_no_import_cycles():
+    """Also inside functions and for type checkers."""
+    graph = {}
+    for module, tree in TREES.items():
+        names = {name for name, _ in imported(ast.walk(tree))}
+        graph[module] = (names & FILES.keys()) - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_networks_need_only_torch():

@@ -24,13 +24,14 @@ def credentials(settings: object) -> Iterator[str]:
 
     A password is one in a URL, or the value of an environment variable with such a name.
     """
+    secrets = passwords()
     for name, value in leaves(settings):
         text = str(value)
         if value in (None, "", True, False):
             continue
         if SECRET_VALUE.search(text) or any(is_secret(part, text) for part in name.split(".")):
             yield name
-        elif variables := [key for key, secret in passwords().items() if secret in text]:
+        elif variables := [key for key, secret in secrets.items() if secret in text]:
             yield f"{name} (it contains the value of ${variables[0]})"
 
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.tools.check.numbers import Differs, NotCompared, mistake, same, show
-from imdbattn.tools.check.part import Part
 from imdbattn.tools.check.tables import Mistake, Table, Variant
 
 Names = dict[str, Any]  # what the expressions of a table use
@@ -68,11 +67,12 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
-    examples: description -> arguments of the part. results: of the part, for each example; the
-    steps can use them as `found`. keep: what of a result the formula defines.
+    name, change: of the part. examples: description -> its arguments. results: for each example;
+    the steps can use them as `found`. keep: what of a result the formula defines.
     """
 
-    part: Part
+    name: str
+    change: Callable[[str, Table], str]
     table: Table
     examples: Names
     results: list[Tensor]
@@ -108,8 +108,8 @@ class Comparison:
     def differs(self, other: str, names: Call) -> Mistake:
         found = [one for one in self.differences({}, names) if one[2] is not None]
         text, y, z = min(found, key=lambda one: one[1].numel())
-        values = {"other": other, "text": text, "part": self.part.name}
-        fix = self.part.change("", self.table)
+        values = {"other": other, "text": text, "part": self.name}
+        fix = self.change("", self.table)
         return mistake("differs-from-reference", y, z, **values, fix=fix)
 
     def example(self, names: Call) -> str:
@@ -150,7 +150,7 @@ class Comparison:
         if finding == NOTE:
             return Differs(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
-        change = self.part.change(finding, self.table)
+        change = self.change(finding, self.table)
         return Mistake(finding, sentence, self.example(right), change)
 
     @torch.no_grad()

@@ -104,7 +104,7 @@ class FormulaKind(Kind):
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
         keep = words_only if is_of_words else unchanged
         table = TABLES[self.name]
-        return Comparison(part, table, examples, results, bindings, keep)
+        return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
         y = call(part, net, *given)

@@ -52,7 +52,7 @@ def difference(
     Differs for a known difference that is defensible.
     """
     bindings = [Binding(lambda one=one: one) for one in names]
-    comparison = Comparison(part, TABLES[table], {text: ()}, [result], bindings)
+    comparison = Comparison(part.name, part.change, TABLES[table], {text: ()}, [result], bindings)
     if comparison.is_right():
         return None
     if named := comparison.named():
