@@ -156,10 +156,10 @@ def methods(
     other_D = (others**2 + noise) * rng.chisquare(freedom * (RUNGS - 1), draws) / freedom
     pooled_D = np.maximum((square_D + other_D) / RUNGS, noise) / seeds
     seed_D = np.maximum(square_D, noise) / seeds
-    t_review = stats.t.ppf(statistics.TAIL, REVIEWS - 1)
-    t_seed = stats.t.ppf(statistics.TAIL, freedom)
+    t_review = stats.t.ppf(statistics.UPPER_TAIL, REVIEWS - 1)
+    t_seed = stats.t.ppf(statistics.UPPER_TAIL, freedom)
     true_error = REVIEW_SD**2 / REVIEWS + (sd**2 + noise) / seeds
-    known = stats.norm.ppf(statistics.TAIL) * np.sqrt(true_error)
+    known = stats.norm.ppf(statistics.UPPER_TAIL) * np.sqrt(true_error)
     half = {
         "variances known": np.full(draws, known),
         "Satterthwaite (ours)": satterthwaite(review_D, seed_D, freedom),
@@ -183,7 +183,7 @@ def satterthwaite(review_D: np.ndarray, seed_D: np.ndarray, freedom: int) -> np.
     """
     total_D = review_D + seed_D
     below_D = review_D**2 / (REVIEWS - 1) + seed_D**2 / freedom
-    return stats.t.ppf(statistics.TAIL, total_D**2 / below_D) * np.sqrt(total_D)
+    return stats.t.ppf(statistics.UPPER_TAIL, total_D**2 / below_D) * np.sqrt(total_D)
 
 
 def compare_methods(draws: int = 400_000) -> None:

@@ -17,7 +17,7 @@ def train(cfg: DictConfig) -> float | None:
         return run_job(cfg)
 
     with StopOnSignals(BEFORE_TRAINING):
-        from imdbattn.launch.single import run_single
+        from imdbattn.launch.single_run import run_single
     return run_single(cfg)
 
 

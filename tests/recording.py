@@ -81,6 +81,6 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Tapes:
     backend = Tapes()
     monkeypatch.setattr(recorded, "CudaGraphs", lambda device: backend)
     monkeypatch.setattr(trainer, "CUDAAccelerator", CPUAccelerator)
-    monkeypatch.setattr(data_module, "on_gpu", lambda batches: True)
+    monkeypatch.setattr(data_module, "is_on_gpu", lambda items: True)
     monkeypatch.setattr(fast, "use_blocks", lambda *_: False)
     return backend

@@ -12,9 +12,9 @@ import pandas as pd
 
 from imdbattn.api.display import StrPath, html
 from imdbattn.io.files import expanded
-from imdbattn.report import content
 from imdbattn.report.comparison import as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
+from imdbattn.report.comparison_types import ComparedSet
 from imdbattn.report.pages import Report, png, print_reports, printed, write_reports
 from imdbattn.settings.command_settings import with_defaults
 
@@ -32,7 +32,7 @@ class Comparison:
     (2, 4)
     """
 
-    contents: tuple[content.ComparedSet, ...]
+    contents: tuple[ComparedSet, ...]
 
     @property
     def sets(self) -> list["Comparison"]:

@@ -84,7 +84,7 @@ def train(
     settings = plain_settings(cfg)
     if folder is not None and settings["resume"]:
         raise UserError("give resume= or folder=, not both")
-    from imdbattn.launch.single import log_results, new_or_resumed_settings, resumed_folder
+    from imdbattn.launch.single_run import log_results, new_or_resumed_settings, resumed_folder
 
     resumed = resumed_folder(settings)
     # This precedes hydra.run.dir, which contains the model's name.

@@ -94,14 +94,14 @@ def prepare_reviews(
         tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
         write_cache_entry(folder, reviews, source, tokenizer, vectors)
 
-    decides_content = {
+    cache_key = {
         "format": TOKENS_FORMAT,
         "source": (source.name, source.identity),
         "splits": (shares, fold, settings.limit),
         "tokenizer": source.tokenizer_version or signature_of_rules(str(settings.tokenizer)),
         "vectors": vectors.fingerprint,
     }
-    entry = sha256(json.dumps(decides_content).encode()).hexdigest()[:24]
+    entry = sha256(json.dumps(cache_key).encode()).hexdigest()[:24]
     folder = build_once(cache_root(settings.cache_dir) / "tokens" / entry, build)
     meta = json.loads((folder / "meta.json").read_text())
     splits = {name: read_split(folder / f"{name}.safetensors") for name in meta["fingerprints"]}

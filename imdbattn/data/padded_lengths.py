@@ -4,9 +4,21 @@ training batches of few shapes that they allow.
 Shape suffix: N items of a split.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from imdbattn.data.plans import TrainPlans, halve_to, split_by_budget
+from imdbattn.data.ragged import BatchOptions
+
+
+def with_few_lengths(split: Any, options: BatchOptions, count: int) -> BatchOptions:
+    """Returns the options with at most `count` padded lengths, chosen for the least padding of the
+    items of a split (BatchMaker).
+    """
+    side_lengths = getattr(split, "side_lengths", split.batch_lengths)
+    return replace(options, padded_lengths=best_lengths(side_lengths(options), count))
 
 
 def best_lengths(lengths_N: np.ndarray, count: int) -> list[int]:

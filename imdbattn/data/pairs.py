@@ -45,7 +45,7 @@ class PairBatch(NamedTuple):
     has_padding: bool  # whether a source is padded
 
     @property
-    def lengths_or_none_B(self) -> Tensor | None:
+    def lengths_if_padded_B(self) -> Tensor | None:
         """The source lengths for the model; None if no source is padded, which avoids a
         synchronization with the device.
         """

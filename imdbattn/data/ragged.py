@@ -281,11 +281,3 @@ class BatchMaker:
     def batch_lengths(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""
         return self.split.batch_lengths(self.options)
-
-    def use_few_lengths(self, count: int) -> None:
-        """Pads to at most `count` different lengths, chosen for the least padding."""
-        from imdbattn.data.padded_lengths import best_lengths
-
-        side_lengths = getattr(self.split, "side_lengths", self.split.batch_lengths)
-        lengths = best_lengths(side_lengths(self.options), count)
-        self.options = replace(self.options, padded_lengths=lengths)

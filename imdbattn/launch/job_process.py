@@ -25,7 +25,7 @@ from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
 from imdbattn.launch.machine import one_process, threads_each
-from imdbattn.launch.single import run_single
+from imdbattn.launch.single_run import run_single
 from imdbattn.settings.keys import as_text
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of

@@ -17,7 +17,7 @@ from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Curves, mean_curve
 from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
 from imdbattn.report import statistics
-from imdbattn.report.content import (
+from imdbattn.report.comparison_types import (
     ComparedSet,
     Curve,
     Disagreement,

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
-from imdbattn.report.content import ComparedSet, Curve, VariantResults
+from imdbattn.report.comparison_types import ComparedSet, Curve, VariantResults
 from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name, metric_text
 from imdbattn.report.pages import integer_ticks, new_figure, style
 

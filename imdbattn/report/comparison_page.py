@@ -15,7 +15,7 @@ from imdbattn.report.comparison_figures import (
     entropies_of_seeds,
     entropy_names,
 )
-from imdbattn.report.content import ComparedSet, ScoredItems, VariantPair, VariantResults
+from imdbattn.report.comparison_types import ComparedSet, ScoredItems, VariantPair, VariantResults
 from imdbattn.report.numbers import (
     LEVEL_NAME,
     count,

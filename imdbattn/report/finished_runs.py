@@ -17,7 +17,7 @@ import pandas as pd
 from imdbattn.errors import UserError, in_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
-from imdbattn.report.content import Skipped
+from imdbattn.report.comparison_types import Skipped
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, variant_digest
 
 REVIEWS = "reviews"  # the items of a classifier

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from imdbattn.report.content import Spread
+from imdbattn.report.comparison_types import Spread
 from imdbattn.report.statistics import LEVEL
 
 LEVEL_NAME = f"{100 * LEVEL:g} %"  # level of the intervals, as text

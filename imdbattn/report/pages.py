@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from imdbattn.errors import UserError, in_line, visible
 from imdbattn.io.files import write_atomically
-from imdbattn.report.content import Skipped
+from imdbattn.report.comparison_types import Skipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,8 +24,8 @@ from imdbattn.tasks.metrics import Metric
 
 LEVEL = 0.95  # level of the intervals
 ALPHA = 0.05  # level of the tests
-TAIL = (1 + LEVEL) / 2
-FEW = 25  # McNemar's test is exact for fewer discordant reviews
+UPPER_TAIL = (1 + LEVEL) / 2
+EXACT_BELOW = 25  # McNemar's test is exact for fewer discordant reviews
 GROUPS = 200  # groups of reviews; the jackknife of a metric omits one at a time
 BINS = 15  # bins of confidence, as in Guo et al. 2017
 APOSTROPHE = "['’ʼ´`\x92]"  # apostrophes in reviews; x92 is from cp1252
@@ -92,7 +92,7 @@ def t_estimate(mean: float, error: Variance) -> Estimate:
     deviation = float(np.sqrt(error.variance))
     if deviation <= 1e-12 * abs(mean):  # 0, or what rounding leaves of it
         return Estimate(mean, None, 1.0)
-    half = float(stats.t.ppf(TAIL, error.freedom)) * deviation
+    half = float(stats.t.ppf(UPPER_TAIL, error.freedom)) * deviation
     p = 2 * float(stats.t.sf(abs(mean) / deviation, error.freedom))
     return Estimate(mean, (mean - half, mean + half), p)
 
@@ -121,13 +121,13 @@ def estimate_share(value_NS: np.ndarray, reviews: float | None = None) -> Estima
     error = total_variance([reviews_variance(value_NS.mean(1)), seeds_variance(value_NS)])
     effective = min(share * (1 - share) / error.variance, most) if error.variance > 0 else most
     if error.freedom > 0 and count > 1:
-        wide = stats.t.ppf(TAIL, error.freedom)
-        narrow = stats.t.ppf(TAIL, count - 1)
+        wide = stats.t.ppf(UPPER_TAIL, error.freedom)
+        narrow = stats.t.ppf(UPPER_TAIL, count - 1)
         effective *= min(narrow / wide, 1.0) ** 2
     right = share * effective
     wrong = (1 - share) * effective
-    low = float(stats.beta.ppf(1 - TAIL, right, wrong + 1)) if share > 0 else 0.0
-    high = float(stats.beta.ppf(TAIL, right + 1, wrong)) if share < 1 else 1.0
+    low = float(stats.beta.ppf(1 - UPPER_TAIL, right, wrong + 1)) if share > 0 else 0.0
+    high = float(stats.beta.ppf(UPPER_TAIL, right + 1, wrong)) if share < 1 else 1.0
     return Estimate(share, (low, high), 1.0)
 
 
@@ -228,7 +228,7 @@ def mcnemar(gain_N: np.ndarray) -> float:
     from scipy import stats
 
     discordant_N = gain_N[gain_N != 0]
-    if len(discordant_N) >= FEW:
+    if len(discordant_N) >= EXACT_BELOW:
         return float(stats.chi2.sf(discordant_N.sum() ** 2 / (discordant_N**2).sum(), 1))
     probabilities = {0.0: 1.0}  # sum of gains with random signs -> probability
     for gain in np.abs(discordant_N).tolist():

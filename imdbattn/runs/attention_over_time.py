@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from imdbattn.folders.run_folder import head_name
 from imdbattn.nn.watch import Attended
-from imdbattn.tasks.data_module import BatchData, on_gpu
+from imdbattn.tasks.data_module import BatchData, is_on_gpu
 from imdbattn.tasks.learner import Learner
 
 REVIEWS_PER_BATCH = 2  # reviews in a batch: all weights of all layers are in memory
@@ -59,7 +59,7 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
     lengths_N = maker.batch_lengths()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # needs less padding
-    size = REVIEWS_PER_GPU_BATCH if on_gpu(maker) else REVIEWS_PER_BATCH
+    size = REVIEWS_PER_GPU_BATCH if is_on_gpu(maker.split) else REVIEWS_PER_BATCH
     starts = range(0, len(items_N), size)
     return [maker.of_items(items_N[start : start + size]) for start in starts]
 

@@ -28,7 +28,7 @@ from imdbattn.folders.run_folder import (
 from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
 from imdbattn.runs.callbacks import BestWeights, LastValidation, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
-from imdbattn.runs.resume import RunSignals, RunState
+from imdbattn.runs.run_state import RunSignals, RunState
 from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
 from imdbattn.settings.keys import FINGERPRINT, NestedDict
 from imdbattn.settings.objects import check_arguments
@@ -266,9 +266,9 @@ def other_callbacks(settings: TrainingSettings, best: BestWeights) -> list[L.Cal
     """Returns early stopping, the last validation, and the callbacks that only watch or check."""
     callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]
     if custom_parts(settings):
-        from imdbattn.runs.check_parts import CheckParts  # the package's own parts are tested
+        from imdbattn.runs.try_parts import TryParts  # the package's own parts are tested
 
-        callbacks.append(CheckParts())
+        callbacks.append(TryParts())
     if settings.attention_reviews:
         from imdbattn.runs.attention_over_time import AttentionEntropy
 

@@ -15,7 +15,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.runs.callbacks import Progress
-from imdbattn.runs.resume import AtomicCheckpointIO
+from imdbattn.runs.run_state import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, instantiate
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
@@ -75,7 +75,7 @@ def build_trainer(
     ours: dict[str, Any] = {
         "use_distributed_sampler": False,
         "logger": False,
-        "num_sanity_val_steps": 0,  # CheckParts checks custom parts before anything is written
+        "num_sanity_val_steps": 0,  # TryParts checks custom parts before anything is written
         **arguments,
     }
     with wrapping_errors("trainer"):

@@ -13,9 +13,9 @@ from imdbattn.settings.schema import (
     Flag,
     Lengths,
     Natural,
-    ReadDataSettings,
     SettingsGroup,
     Several,
+    SplitDataSettings,
     Text,
     check_source,
 )
@@ -42,7 +42,7 @@ class ReverseSettings(SettingsGroup):
 SideTokenizer = Literal["words", "characters"] | ClassSettings  # for one side
 
 
-class TranslationSettings(ReadDataSettings):
+class TranslationSettings(SplitDataSettings):
     source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
     hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
     hub_config: Text | None

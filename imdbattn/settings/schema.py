@@ -170,7 +170,7 @@ class ProbeSettings(SettingsGroup):
     test: Even
 
 
-class ReadDataSettings(SettingsGroup):
+class SplitDataSettings(SettingsGroup):
     """Data that are cut into splits."""
 
     path: Text | None
@@ -182,7 +182,7 @@ class ReadDataSettings(SettingsGroup):
     min_known: Share = 0.2
 
 
-class ReviewDataSettings(ReadDataSettings):
+class ReviewDataSettings(SplitDataSettings):
     source: Literal["auto", "hub", "packaged", "path", "order_probe"] | ClassSettings
     text_column: Text
     label_column: Text

@@ -10,7 +10,7 @@ from imdbattn.settings.objects import import_object
 from imdbattn.tasks.metrics import Metric, confusion, macro_f1, short_name
 
 # In metrics.json, other values of a split have these names, as in test_set.
-TAKEN = (
+NAMES_IN_USE = (
     *("accuracy", "loss", "bleu", "macro_f1", "largest_class"),
     *("f1", "recall", "confusion", "count", "set", "fingerprint"),
 )
@@ -30,8 +30,8 @@ def metric_of(name: str, setting: str) -> Metric:
     """
     if name == "macro_f1":
         return macro_f1_of
-    if short_name(name) in TAKEN:
-        raise UserError(f"{setting}={name}: choose another name than {', '.join(TAKEN)}")
+    if short_name(name) in NAMES_IN_USE:
+        raise UserError(f"{setting}={name}: choose another name than {', '.join(NAMES_IN_USE)}")
     metric: Metric = import_object(name, setting)
     try:
         value = metric(np.arange(20) % 2, np.full((20, 2), 0.5))

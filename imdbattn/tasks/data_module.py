@@ -21,9 +21,9 @@ GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB 
 GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
 
 
-def on_gpu(maker: BatchMaker) -> bool:
-    """Returns whether the batches are made on a GPU, several together."""
-    return getattr(maker.split, "is_cuda", False)
+def is_on_gpu(items: Any) -> bool:
+    """Returns whether the items are on a GPU, where several batches are made together."""
+    return getattr(items, "is_cuda", False)
 
 
 class Loader:
@@ -123,10 +123,12 @@ class BatchData(L.LightningDataModule):
         lengths if `max_padded_lengths` limits them. options: `self.options` by default.
         """
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        maker = BatchMaker(self.items(split).to(device), options or self.options, *ranks)
-        if count := self.max_padded_lengths or (GPU_LENGTHS if on_gpu(maker) else None):
-            maker.use_few_lengths(count)
-        return maker
+        items, options = self.items(split).to(device), options or self.options
+        if count := self.max_padded_lengths or (GPU_LENGTHS if is_on_gpu(items) else None):
+            from imdbattn.data.padded_lengths import with_few_lengths
+
+            options = with_few_lengths(items, options, count)
+        return BatchMaker(items, options, *ranks)
 
     def curriculum(self) -> list[BatchOptions]:
         """Returns the options of each of the first epochs that differ from `train_options`."""
@@ -139,7 +141,7 @@ class BatchData(L.LightningDataModule):
     def loader(self, maker: BatchMaker, plans: Any) -> Loader:
         if self.overfits():
             plans = list(plans)
-        return Loader(maker, plans, GPU_CHUNK if on_gpu(maker) else 1)
+        return Loader(maker, plans, GPU_CHUNK if is_on_gpu(maker.split) else 1)
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning

@@ -20,7 +20,7 @@ from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
 
 if TYPE_CHECKING:
-    from imdbattn.report.content import ComparedSet
+    from imdbattn.report.comparison_types import ComparedSet
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
 
 if TYPE_CHECKING:
-    from imdbattn.report.content import ComparedSet
+    from imdbattn.report.comparison_types import ComparedSet
 
 log = logging.getLogger(__name__)
 

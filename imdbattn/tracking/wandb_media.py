@@ -13,7 +13,7 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import NestedDict
 
 if TYPE_CHECKING:
-    from imdbattn.report.content import ComparedSet
+    from imdbattn.report.comparison_types import ComparedSet
 
 
 def predictions_as_media(

@@ -98,7 +98,7 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
     assert {tensor.dtype for tensor in batch[:6]} == {torch.int64}
     lengths = set(batch.source_lengths_B.tolist())
     assert batch.has_padding == (len(lengths) > 1), "without lengths a model would read padding"
-    assert (batch.lengths_or_none_B is None) == (len(lengths) < 2)
+    assert (batch.lengths_if_padded_B is None) == (len(lengths) < 2)
 
 
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}

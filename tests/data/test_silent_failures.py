@@ -9,7 +9,7 @@ import pytest
 import imdbattn
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.errors import UserError
-from imdbattn.launch.single import summary
+from imdbattn.launch.single_run import summary
 from imdbattn.report.comparison_page import report_of
 from imdbattn.runs.fit import fit
 from tests.world import TRANSLATION

@@ -159,7 +159,7 @@ def test_batches_are_made_ahead_on_a_gpu_and_have_few_lengths(
     monkeypatch.setattr(
         BatchMaker, "make", lambda self, plans: together.append(len(plans)) or make(self, plans)
     )
-    monkeypatch.setattr(data_module, "on_gpu", lambda batches: True)
+    monkeypatch.setattr(data_module, "is_on_gpu", lambda items: True)
     fit(settings(*words), tmp_path / "as on a gpu")
     assert max(together) == data_module.GPU_CHUNK
     one, other = (saved(tmp_path / name)["state_dict"] for name in ("cpu", "as on a gpu"))

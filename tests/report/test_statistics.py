@@ -239,7 +239,7 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_the_test_of_one_seed_equals_mcnemar_of_statsmodels(gained, lost):
     gain_N = np.array([1.0] * gained + [-1.0] * lost + [0.0] * 50)
-    few = gained + lost < statistics.FEW
+    few = gained + lost < statistics.EXACT_BELOW
     theirs = mcnemar_of_statsmodels([[25, gained], [lost, 25]], exact=few, correction=False)
     assert statistics.mcnemar(gain_N) == pytest.approx(theirs.pvalue if gained + lost else 1.0)
 

@@ -18,9 +18,9 @@ from omegaconf import DictConfig
 from imdbattn.errors import UserError
 from imdbattn.launch.job import has_current_results, resumable
 from imdbattn.launch.resumed_settings import resumed_settings
-from imdbattn.launch.single import summary
+from imdbattn.launch.single_run import summary
 from imdbattn.runs.fit import fit
-from imdbattn.runs.resume import STATE_KEY
+from imdbattn.runs.run_state import STATE_KEY
 from imdbattn.tasks.learner import Learner
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tracking.loggers import Tracker

@@ -23,14 +23,14 @@ from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import build_classifier
 from imdbattn.tasks.reviews.module import ReviewData, ids_to_tune
-from imdbattn.tasks.reviews.task import TextSettings
+from imdbattn.tasks.reviews.task import EncoderSettings
 
 
 class MaskedWordData(ReviewData):
     """Reviews, and the texts of data.extra with or without labels."""
 
     @staticmethod
-    def read(settings: TextSettings) -> ReviewCorpus:
+    def read(settings: EncoderSettings) -> ReviewCorpus:
         corpus = prepare_reviews(settings.data)
         # The other facts describe labeled reviews.
         facts = {"known_tokens": corpus.facts["known_tokens"]}

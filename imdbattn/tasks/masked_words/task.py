@@ -3,7 +3,7 @@
 from typing import Literal
 
 from imdbattn.settings.schema import InnerShare, SettingsGroup, Several
-from imdbattn.tasks.reviews.task import ReviewTask, TextSettings
+from imdbattn.tasks.reviews.task import EncoderSettings, ReviewTask
 
 
 class MaskedSettings(SettingsGroup):
@@ -13,7 +13,7 @@ class MaskedSettings(SettingsGroup):
     words: Several
 
 
-class MaskedWordSettings(TextSettings):
+class MaskedWordSettings(EncoderSettings):
     """Settings for predicting masked words."""
 
     choose_by: Literal["accuracy", "loss"]

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from imdbattn.tasks.predictor import Predictor
 
 
-class TextSettings(TrainingSettings):
+class EncoderSettings(TrainingSettings):
     """Settings for training a classifier, or its encoder, on reviews."""
 
     data: ReviewDataSettings
     model: ClassifierModel
 
 
-class ReviewSettings(TextSettings):
+class ReviewSettings(EncoderSettings):
     """Settings for classifying reviews."""
 
     choose_by: Literal["accuracy", "loss", "macro_f1"] | FunctionName

@@ -113,7 +113,7 @@ class Seq2SeqModule(Learner):
         return cls(make_net(settings.model, len(source), len(target)), settings, metadata)
 
     def training_loss(self, batch: PairBatch) -> Tensor:
-        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_if_padded_B, batch.target_BT)
         losses_BT = self.losses(logits_BTV, batch.target_BT, self.settings.label_smoothing)
         right_BT = (logits_BTV.detach().argmax(-1) == batch.target_BT) & (batch.target_BT != PAD)
         self.add_to_epoch(losses_BT, right_BT, batch.target_lengths_B.sum())
@@ -136,7 +136,7 @@ class Seq2SeqModule(Learner):
         """Returns the decoder's attention to the source; an answer is right if all its symbols are,
         with teacher forcing.
         """
-        state = self.net.encode(batch.source_BS, batch.lengths_or_none_B)
+        state = self.net.encode(batch.source_BS, batch.lengths_if_padded_B)
         logits_BTV, state = self.net.decoder(shifted(batch.target_BT), state)
         target_BT, weights_BTS = batch.target_BT, state.weights_BTS
         right_B = ((logits_BTV.argmax(-1) == target_BT) | (target_BT == PAD)).all(1)
@@ -158,7 +158,7 @@ class Seq2SeqModule(Learner):
         return replace(translation, reference=reference)
 
     def outputs_of(self, batch: PairBatch) -> tuple[Tensor, ...]:
-        logits_BTV = self.net(batch.source_BS, batch.lengths_or_none_B, batch.target_BT)
+        logits_BTV = self.net(batch.source_BS, batch.lengths_if_padded_B, batch.target_BT)
         losses_B = self.losses(logits_BTV.float(), batch.target_BT).sum(1)
         written = beam_search(self.net, batch.source_BS, batch.source_lengths_B)
         references = (batch.items_B, batch.source_lengths_B, batch.target_lengths_B, losses_B)

@@ -7,7 +7,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from imdbattn.report import comparison_page as shared
-from imdbattn.report.content import Interval
+from imdbattn.report.comparison_types import Interval
 from imdbattn.report.numbers import decimal, mean_and_sd, p_value, percents
 from imdbattn.report.pages import Report, Section, Table
 from imdbattn.tools.faithfulness.attributions import ATTRIBUTIONS, RAW

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from imdbattn.report.comparison import environments, paths_of, spread
-from imdbattn.report.content import Interval, ScoredItems, Skipped, Spread
+from imdbattn.report.comparison_types import Interval, ScoredItems, Skipped, Spread
 from imdbattn.report.finished_runs import FinishedRun
 from imdbattn.report.statistics import LEVEL, estimate_mean, estimate_share, holm, verdict
 from imdbattn.report.variants import Variant, group_variants

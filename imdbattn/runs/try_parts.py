@@ -17,7 +17,7 @@ from imdbattn.nn.ladder import Attention, Classifier
 from imdbattn.runs.attention_over_time import evaluation_mode, fixed_batches
 
 
-class CheckParts(L.Callback):
+class TryParts(L.Callback):
     """Evaluates two validation items before anything is written.
 
     Raises UserError naming the part that fails or returns a wrong shape, which torch could
