@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 @command("export")
 def main(settings: "ExportSettings") -> None:
-    """Prints what was written, and how many labels it changes."""
+    """Prints what was written."""
     from imdbattn.exports.folder import write_export
     from imdbattn.runs.apply import load_predictor
 
@@ -18,10 +18,6 @@ def main(settings: "ExportSettings") -> None:
     facts = write_export(predictor, settings)
     if facts:
         print("vectors of {words:,} of {of_words:,} words, {precision}".format_map(facts))
-        line = "{changed_labels} of {reviews} {split} reviews change their label"
-        if facts["changed_labels"]:
-            line += ", because other words are omitted; vectors=all keeps them"
-        print(line.format_map(facts))
     print(f"exported: {settings.out}")
 
 

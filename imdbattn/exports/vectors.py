@@ -27,6 +27,7 @@ from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 log = logging.getLogger(__name__)
 
+MAY_CHANGE = 0.01  # share of the labels; above it, a warning is logged
 VECTORS = "embedding.vectors_VD"
 # Weights that depend on the ids of words
 SLOTS, OFFSETS = "embedding.slot_V", "embedding.offset_RD"
@@ -66,6 +67,11 @@ def choose_vectors(
         "reviews": len(texts),
         "changed_labels": sum(map(ne, labels, before)),
     }
+    line = "{changed_labels} of {reviews} {split} reviews change their label".format_map(facts)
+    if facts["changed_labels"] > MAY_CHANGE * len(texts):
+        log.warning("%s, because words that training lacks are omitted: use vectors=all", line)
+    else:
+        log.info(line)
     if options.precision == "auto":
         half = rounded(chosen, torch.float16)
         if np.isfinite(half.vectors.table_VD).all() and labels_of(half, texts) == labels:

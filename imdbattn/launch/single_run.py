@@ -95,7 +95,8 @@ def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -
         return
     if settings.is_debug:
         log.info(
-            "Debug run: %d training steps and an evaluation ran; the numbers are not results",
+            "Debug run: %d training steps and an evaluation ran; the numbers are not results with"
+            " trainer.fast_dev_run, overfit_batches, limit_val_batches or limit_test_batches",
             metrics["steps"],
         )
         return

@@ -165,7 +165,8 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
     console = console or terminal()
 
     def show(*lines: str, style: str = "") -> None:
-        console.print(*map(visible, filter(None, lines)), sep="\n", style=style)
+        for line in filter(None, lines):
+            console.print(visible(line), style=style)
 
     printed_notes: set[str] = set()
     for report in reports:
@@ -176,11 +177,11 @@ def print_reports(reports: Sequence[Report], console: Console | None = None) -> 
         for section in report.sections:
             if section.in_terminal:
                 print_table(section, console)
-        console.print()
-        show(*report.points)
-        if notes := [note for note in report.notes if note not in printed_notes]:
-            console.print()
-            show(*notes, style="dim")
+        notes = [note for note in report.notes if note not in printed_notes]
+        for lines, style in ((report.points, ""), (notes, "dim")):
+            if any(lines):
+                console.print()
+                show(*lines, style=style)
         printed_notes |= set(report.notes)
     for skipped in reports[0].skipped:  # all reports have the same
         show(f"skipped: {skipped['folder']}: {skipped['reason']}", style="yellow")
