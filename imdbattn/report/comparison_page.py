@@ -1,5 +1,6 @@
 """Turns a comparison into a report: sections, tables, figures and sentences."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -319,7 +320,8 @@ def headline(comparison: ComparedSet) -> str:
         reached = f"{metric_name(metric)} {reached}"
     text = best["label"]
     if len(variants) > 1:
-        text += f", the best of {len(variants)} by {by},"
+        tied = sum(math.isclose(chosen_by(variant), chosen_by(best)) for variant in variants) > 1
+        text += f", {'tied for' if tied else 'the'} best of {len(variants)} by {by},"
     text += f" reaches {reached} on the {split} set" + f" ({ends})" * bool(ends)
     if len(variants) > 1 and split == by:
         text += "; biased upwards, because the same set selected this variant"

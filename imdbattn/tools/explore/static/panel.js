@@ -241,7 +241,7 @@ export class Panel {
     const map = previous.get(title) ?? new Matrix({ title, onCell });
     map.onRow = (row) => this.shadeBy(row === null ? null : map, row);
     const name = attention.labels?.[head] ?? nameOf(attention);
-    map.show(attention.queries === 1 ? [name] : keys, keys, weights);
+    map.show(attention.layer ? keys : [name], keys, weights);
     this.maps.push(map);
     const nats = attention.entropies[head];
     const numbers = t("entropy {nats} of at most {most} nats", { nats: nats.toFixed(2), most: Math.log(keys.length).toFixed(2) });

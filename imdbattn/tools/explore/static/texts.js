@@ -20,7 +20,7 @@ const CHINESE = {
   "one for all maps": "所有图共用",
   "one per map": "每图各用",
   "Test reviews": "测试影评",
-  "Reviews with known labels, which no model has read in training.": "标签已知、训练时没有读过的影评。",
+  "Reviews with known labels, which the selected run has not read in training.": "标签已知、所选模型训练时没有读过的影评。",
   "wrong label": "判断错误",
   "probability of at least 90 %": "概率至少 90 %",
   "the runs disagree": "模型之间不一致",
