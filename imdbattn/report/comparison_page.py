@@ -145,7 +145,7 @@ def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
     """Returns the figure of the entropy of attention, if a variant has it."""
     if not any(map(entropy_names, comparison["variants"])):
         return []
-    measured = "Mean over heads of the same validation reviews"
+    measured = f"Mean over heads of the same validation {comparison['items']}"
     caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
     return [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
 

@@ -15,7 +15,7 @@ def in_percent(metric: str) -> bool:
 
 def metric_name(metric: str) -> str:
     """Returns the name of a metric in sentences and figures."""
-    return "macro F1" if metric == "macro_f1" else metric
+    return {"macro_f1": "macro F1", "bleu": "BLEU"}.get(metric, metric)
 
 
 def percents(values: Iterable[float]) -> list[float]:

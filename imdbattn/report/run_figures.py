@@ -78,8 +78,8 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
         for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
             of_heads = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
             means = mean_curve(of_heads)
-            label = f"{answer} reviews"
-            by_answer.plot([*means], percents(means.values()), "o-", ms=3, color=color, label=label)
+            values = percents(means.values())
+            by_answer.plot([*means], values, "o-", ms=3, color=color, label=answer)
         title = name.replace("layer", "layer ")
         by_head.set(title=title, ylabel="entropy (% of equal weights)", xlabel="epoch")
         by_answer.set(title=f"{title}, by answer", xlabel="epoch")

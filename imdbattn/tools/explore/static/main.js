@@ -67,7 +67,7 @@ function update() {
   by("writers").hidden = !writers.length;
   showControls(classifiers);
   const updates = classifiers.map((run) => panels.get(run.id).update(state.text, changesOf(state, run.id), state.cells[run.id] ?? null));
-  if (state.source) updates.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
+  updates.push(...writers.map((run) => panels.get(run.id).update(state.source, state.beams, state.penalty)));
   const own = ++latest;
   busy(true);
   Promise.allSettled(updates.map((one) => one.then(answered, failed))).then(() => own === latest && busy(false));
