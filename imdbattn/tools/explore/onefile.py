@@ -163,8 +163,9 @@ def page_data(
         if model.run is not None and model.run.has("test"):
             all_reviews = test_reviews(model.run, model.run.predictions("test"))
         fingerprint = str(model.metrics.get("test_fingerprint")) if all_reviews else ""
-        step = max(1, len(all_reviews) // reviews) if reviews else 1
-        tests.setdefault(fingerprint, all_reviews[::step][:reviews])
+        size = min(reviews, len(all_reviews))
+        chosen = [all_reviews[at * len(all_reviews) // size] for at in range(size)]
+        tests.setdefault(fingerprint, chosen)
         about = model_facts(model, small, all_reviews, arrays, precision)
         about["vectors"] = list(vectors).index(key)
         about["reviews"] = list(tests).index(fingerprint)
