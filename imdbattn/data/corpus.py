@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -235,7 +235,8 @@ def write_cache_entry(
         known_words += int(has_letter_V[ids[is_known] - FIRST_WORD].sum())
         unknown_words += unknown
         columns = {"ids": ids, "offsets": offsets, "labels": split.labels, "rows": split.rows}
-        save_file(columns, folder / f"{name}.safetensors")
+        # a file that save_file writes is closed to other users of the cache
+        (folder / f"{name}.safetensors").write_bytes(save(columns))
         if name != "train":
             times = [count for count in Counter(split.texts).values() if count > 1]
             repeated[name] = {"texts": len(times), "reviews": sum(times)}

@@ -101,7 +101,8 @@ def write_classifier(folder: Path, predictor: ReviewPredictor, precision: str) -
 
 def write_weights(folder: Path, weights: Weights) -> None:
     tensors = {name: weight.cpu().contiguous() for name, weight in weights.items()}
-    safetensors.torch.save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    # a file that save_file writes is closed to other users
+    (folder / WEIGHTS).write_bytes(safetensors.torch.save(tensors, {"format": "pt"}))
 
 
 def write_graphs(folder: Path, predictor: Predictor, options: ExportSettings) -> None:
