@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,10 +40,12 @@ class Variant:
 
     overrides: the overrides that all its runs share, without those that all runs of the comparison
         share.
+    named: the overrides, and the sources that not all runs of the model share.
     """
 
     model: str
     overrides: list[str]
+    named: list[str]
     runs: list[FinishedRun]
     label: str = ""
 
@@ -51,45 +53,43 @@ class Variant:
     def extends(self) -> str | None:
         return self.runs[0].settings["model"].get("extends")
 
-    def endings(self, common: Collection[str]) -> list[list[str]]:
-        """Returns what can follow the name of the model in a label, the shortest first. The last
-        ending is unique.
-
-        common: the sources that all runs share, which labels omit.
+    @property
+    def endings(self) -> list[list[str]]:
+        """What can follow the name of the model in a label, the shortest first. The last ending is
+        unique.
         """
-        run = self.runs[0]
-        own_sources = [source for source in sources(run) if source not in common]
-        return [
-            in_short(self.overrides),
-            [*self.overrides, *in_short(own_sources)],
-            [*self.overrides, f"in {run.path}"],
-        ]
+        return [in_short(self.named), self.named, [*self.overrides, f"in {self.runs[0].path}"]]
 
 
 def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     """Groups the runs by everything except seed and hardware. Variants of one model are sorted by
-    their overrides, the fewest first; the others are compared with the first one.
+    what their labels name, the fewest first; the others are compared with the first one.
 
-    A label is the model's name and the overrides that not all runs share: `residual layers=6`,
-    `residual_pe score=Dot`. Labels that would be equal contain the whole names of settings, the
-    experiment, and the file names of data, vectors and first weights; if they are still equal, the
-    folder of a run.
+    A label is the model's name, the overrides that not all runs share, and the file names of data,
+    vectors and first weights that not all runs of the model share: `residual layers=6`,
+    `residual_pe score=Dot`. Labels that would be equal contain the whole names of settings and the
+    experiment; if they are still equal, the folder of a run.
     """
     common = shared_overrides(runs)
     variants = []
     for group in grouped(runs, lambda run: run.variant_identity):
         overrides = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
-        variants.append(Variant(group[0].model, overrides, by_seed))
+        model = group[0].model
+        of_model = [set(sources(run)) for run in runs if run.model == model]
+        own_sources = [
+            source for source in sources(by_seed[0]) if source not in set.intersection(*of_model)
+        ]
+        named = {text.partition("=")[0]: text for text in (*overrides, *own_sources)}
+        variants.append(Variant(model, overrides, list(named.values()), by_seed))
     order = models_in_order(variants)
 
     def order_of_variant(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
-        overrides = variant.overrides
-        return order.index(variant.model), len(overrides), list(map(sort_key, overrides))
+        named = variant.named
+        return order.index(variant.model), len(named), list(map(sort_key, named))
 
     variants.sort(key=order_of_variant)
-    common_sources = set.intersection(*(set(sources(run)) for run in runs))
-    for endings in zip(*(variant.endings(common_sources) for variant in variants), strict=True):
+    for endings in zip(*(variant.endings for variant in variants), strict=True):
         times = Counter(variant.label for variant in variants)
         for variant, ending in zip(variants, endings, strict=True):
             if not variant.label or times[variant.label] > 1:

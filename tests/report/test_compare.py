@@ -247,8 +247,9 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
         facts = {"init_digest": "3a0d2e"}
         run = {"metrics": facts, "init": "/runs/short", **common}
         write_run(tmp_path / f"d{seed}", "residual", seed, **run)
+    write_run(tmp_path / "e", "residual", metrics=facts, init="/runs/short", warmup=0.1, **common)
     names = ["mean", "residual", "residual init=short", "residual score=Dot lr=0.003"]
-    assert labels_of(quick(tmp_path)) == names
+    assert labels_of(quick(tmp_path)) == [*names, "residual warmup=0.1 init=short"]
 
 
 def test_a_custom_tokenizer_and_a_quoted_path_are_shown_as_they_were_typed(tmp_path):
