@@ -42,7 +42,7 @@ class TrainPlans:
     """The batches of an epoch: random pools, sorted by length, divided by the budget, shuffled.
 
     They are determined by seed and epoch; their number is the same in each epoch. All processes
-    plan the same batches, and each takes its items of every batch, perhaps none.
+    plan the same batches, and each takes its share of every batch, which may be empty.
 
     Args:
         lengths_N: number of positions of each item in a batch.

@@ -84,7 +84,7 @@ def open_vectors(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
         if len(chosen) != 1:
             raise ValueError(
                 f"it has {len(chosen)} files of vectors ({', '.join(chosen[:5])}): unpack one, or"
-                " set data.vectors.dim to the number before its d.txt"
+                " set data.vectors.dim, such as 100 for glove.6B.100d.txt"
             )
         with archive.open(chosen[0]) as member:
             yield PurePath(chosen[0]).suffix.lower(), cast(BinaryIO, member)

@@ -375,7 +375,7 @@ def compare_pairs(
 ) -> list[VariantPair]:
     """Returns the difference, its interval, and tests for each pair of variants.
 
-    The interval and p come from the same model of the uncertainty, and p decides the verdict.
+    The interval and p are computed from the same variance, and p decides the verdict.
     McNemar's test is about the right answers of these trained models only.
 
     pairs: indices (from, to) in `scored`. text_index_N: the number of the text of each item.

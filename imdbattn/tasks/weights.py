@@ -44,7 +44,7 @@ def predictor_of(settings: TrainingSettings, checkpoint: Path) -> Predictor:
 def load_weights(net: nn.Module, weights: Weights) -> None:
     """Loads weights into a net. Raises an error unless they fit and are finite.
 
-    Vectors of integers are rows of the net's tables; rows other than its own are refused.
+    Integer buffers map ids to rows of the net's tables; another mapping is refused.
     """
     rows = {
         name: weight.clone()
