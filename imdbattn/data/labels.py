@@ -1,4 +1,4 @@
-"""The labels of reviews: which spellings mean the same label, and the names and numbers of classes."""
+"""The labels of reviews: which spellings are equal, and the names and numbers of classes."""
 
 import logging
 import re

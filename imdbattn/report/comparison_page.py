@@ -349,8 +349,9 @@ def verdicts(comparison: ComparedSet) -> str:
 def sentence(pair: VariantPair) -> str:
     """Returns `residual against base: better by 1.9 points (1.4 to 2.4), p < 0.001`.
 
-    The interval, p and the verdict are computed from one estimate of the variance. p is corrected for the
-    number of comparisons. The sentence says so where only the correction makes p larger than 0.05.
+    The interval, p and the verdict are computed from one estimate of the variance. p is corrected
+    for the number of comparisons. The sentence says so where only the correction makes p larger
+    than 0.05.
     """
     metric = pair["metric"]
     ends = pair["interval"] or ()
