@@ -28,7 +28,7 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
     if error["type"] == "extra_forbidden":
-        return no_setting(key, flat(settings).keys() - {key})
+        return no_setting(key, flat(settings))
     must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
         " after validation", ""
     )
@@ -66,7 +66,8 @@ def nearest_text(name: str, known: Iterable[str]) -> str:
     those whose last part is similar, or nothing. Groups of the known names are names, too.
     """
     names = {*known}
-    names |= {name.rpartition(".")[0] for name in names} - {""}
+    names |= {name.rpartition(".")[0] for name in names}
+    names -= {name, ""}
     group, dot, last = name.rpartition(".")
     last = ALIASES.get(last, last)
     similar = difflib.get_close_matches(last, {name.rpartition(".")[2] for name in names})
