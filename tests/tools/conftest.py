@@ -10,7 +10,7 @@ import pytest
 
 import imdbattn.check
 from imdbattn.tools.check import process
-from imdbattn.tools.check.parts import check
+from imdbattn.tools.check.parts import check_file
 from imdbattn.tools.check.report import Outcome
 from tests.explorer import chromium, settle
 
@@ -63,7 +63,7 @@ def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedPro
     """here("mine.py", ...): imdbattn.check in tmp_path; command and file run in this process."""
 
     def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
-        *_, outcome = check(str(tmp_path / file), names, limits_and_sheet[2])
+        *_, outcome = check_file(str(tmp_path / file), names, limits_and_sheet[2])
         outcome.file = file
         return outcome
 
@@ -73,7 +73,7 @@ def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedPro
             imdbattn.check.main()
         return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
 
-    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(process, "check_in_child", run)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)

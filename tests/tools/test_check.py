@@ -21,14 +21,14 @@ import torch
 
 import imdbattn.check
 from imdbattn.errors import UserError
-from imdbattn.tools.check.parts import check
+from imdbattn.tools.check.parts import check_file
 from imdbattn.tools.check.report import Outcome, Result, as_text
-from imdbattn.tools.check.sheets import OWN, load
+from imdbattn.tools.check.sheets import SHEETS, load
 from imdbattn.tools.check.tables import TABLES, Table
 
 FOLDER = Path(__file__).parents[1] / "solutions"
 RIGHT = sorted(FOLDER.glob("right/*.py"))
-SHEETS = sorted(FOLDER.glob("sheets/[!_]*.py"))
+SHEET_SOLUTIONS = sorted(FOLDER.glob("sheets/[!_]*.py"))
 LINEARS, SCORES = ((FOLDER / "right" / f"{name}.py").read_text() for name in ("linears", "scores"))
 PARTS = load("project").parts
 TITLES = {"textbook": "textbook", "lab": "lab", "self": "self-attention", "course": "Courses"}
@@ -70,7 +70,7 @@ def judged(file: Path) -> Outcome:
 
 
 def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
-    *_, outcome = check(str(file), {}, sheet)
+    *_, outcome = check_file(str(file), {}, sheet)
     return outcome
 
 
@@ -131,7 +131,7 @@ def test_correct_solutions_pass_all_checks(file):
     assert all("has no argument" in one or "not compared" in one for one in unmade)
 
 
-@pytest.mark.parametrize("file", SHEETS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", SHEET_SOLUTIONS, ids=lambda file: file.stem)
 def test_right_solutions_of_each_sheet_pass_without_names(file):
     outcome = judged(file)
     assert (findings(outcome.results), outcome.error, outcome.status) == ([], "", 0)
@@ -270,7 +270,7 @@ def test_a_sheet_with_a_mistake_is_refused_by_name(old, new, error, tmp_path):
         load(str(file))
 
 
-@pytest.mark.parametrize("sheet", OWN)
+@pytest.mark.parametrize("sheet", SHEETS)
 def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
     (file := tmp_path / "stub.py").write_text(here("--stub", sheet).stdout)
     outcome = outcome_of(file)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 def grade(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
     """Checks classes and functions of this process: grade(SelfAttention, masked_mean=average).
 
-    sheet: the name of a sheet, or a YAML file; found out from the names by default. Returns a
-    report, which a notebook shows as a table; `passed` is whether all checks hold.
+    sheet: the name of a sheet, or a YAML file; by default the one that the names belong to.
+    Returns a report, which a notebook shows as text. Its `passed` is True if all checks hold.
     """
     import torch
 

@@ -50,13 +50,13 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
     """
     table_VD = vectors_VD() if vectors is None else vectors
     if not part.entry.is_module:
-        return part.in_its_way(part.make)
+        return part.with_kind_arguments(part.make)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     sizes = call_student(lambda: part.sizes)
     module = call_student(part.build, table_VD, sizes, **options)
     if not isinstance(module, nn.Module):
         raise mistake("not-a-module", type=type(module).__name__)
-    if not part.entry.is_plain:
+    if not part.entry.uses_project_signature:
         called = getattr(module, part.entry.method or "forward")
         object.__setattr__(module, "forward", part.kind.adapt(part, called, module))
     if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
@@ -66,7 +66,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
             name = unused[0].rpartition(".")[0]
             raise mistake("module-not-called", unused=name, names=", ".join(unused[:4]))
     randomize(module, seed, part.kind.gain)
-    if part.kind.is_model and not part.entry.is_plain:  # it may have its own
+    if part.kind.is_model and not part.entry.uses_project_signature:  # it may have its own
         set_vectors(module, table_VD)
     return module.eval()
 

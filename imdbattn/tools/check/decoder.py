@@ -27,9 +27,12 @@ from imdbattn.tools.check.part import Kind, Part, Rule
 
 STEPS = 4
 LENGTHS = (5, 2, 3)  # lengths of the encoder's reviews
-EXACT = 1e-6  # a smaller effect is none
+NO_EFFECT = 1e-6  # a smaller effect is none
 # Kind -> findings, if what comes before the decoder, its first arguments, has no effect.
-BEFORE = {"Decoder": ("context-not-used", "encoder-not-used"), "Seq2Seq": ("encoder-not-used",)}
+UNUSED_INPUT_FINDINGS = {
+    "Decoder": ("context-not-used", "encoder-not-used"),
+    "Seq2Seq": ("encoder-not-used",),
+}
 
 
 class DecoderKind(Kind):
@@ -38,7 +41,7 @@ class DecoderKind(Kind):
     is_decoder = True
 
     def rules(self) -> list[Rule]:
-        return [*rules.FIRST, *FOR_ALL]
+        return [*rules.FIRST, *DECODER_RULES]
 
     def adapt(self, part: Part, called: Callable[..., Any], module: Any) -> Callable[..., Any]:
         has_cell = any(isinstance(child, nn.LSTM) for child in module.modules())
@@ -62,7 +65,7 @@ class Seq2SeqKind(Kind):
     def rules(self) -> list[Rule]:
         needed = ("steps", "encoder", "context", "state-carried")
         first = [Rule("shape", decoded), *rules.FIRST[1:]]
-        return [*first, *FOR_ALL, Rule("prediction", prediction, needed)]
+        return [*first, *DECODER_RULES, Rule("prediction", prediction, needed)]
 
     def adapt(self, part: Part, called: Callable[..., Any], module: Any) -> Callable[..., Any]:
         def decode(source_BT: Tensor, target_BS: Tensor) -> Any:
@@ -93,7 +96,7 @@ def changed_at(given: list[Tensor], step: int, vocabulary: int) -> list[Tensor]:
 
 
 def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
-    if same(first, second, EXACT):
+    if same(first, second, NO_EFFECT):
         raise mistake(finding, first, **values)
 
 
@@ -122,7 +125,7 @@ def encoder(part: Part) -> None:
     """The result depends on the encoder."""
     net, given, others = net_of(part), inputs(part, *LENGTHS), inputs(part, *LENGTHS, seed=1)
     y = call(part, net, *given)
-    for place, finding in enumerate(BEFORE[part.kind.name]):
+    for place, finding in enumerate(UNUSED_INPUT_FINDINGS[part.kind.name]):
         moved = [*given[:place], others[place], *given[place + 1 :]]
         require_effect(finding, y, call(part, net, *moved))
 
@@ -213,7 +216,7 @@ def prediction(part: Part) -> None:
                 raise mistake("prediction-differs", token, best, step=step + 1)
 
 
-FOR_ALL = [
+DECODER_RULES = [
     rules.REGISTERED,
     Rule("logits", returns_logits, ("repeatable",)),
     Rule("batch", rules.batch, ("repeatable", "logits")),

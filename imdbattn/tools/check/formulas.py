@@ -1,4 +1,4 @@
-"""Formulas of the tables in mistakes/, computed and compared with results."""
+"""Expressions of sheets and of the tables in mistakes/, computed and compared with results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -41,21 +41,24 @@ TOOLS: Names = {"torch": torch, "F": F, "inf": float("inf")}
 
 @cache
 def compiled(expression: str) -> CodeType:
-    return compile(expression, "mistakes", "eval")
+    return compile(expression, "expression", "eval")
 
 
-def evaluate(steps: dict[str, str], names: Names) -> Any:
-    """Returns the last of the steps in order; None if one cannot be computed with these shapes."""
-    names = TOOLS | names
-    for name in steps:
-        names.pop(name, None)
+def evaluate(expression: object, names: Names) -> Any:
+    """Returns the value of a Python expression that uses these names."""
+    return eval(compiled(str(expression)), TOOLS | names)
+
+
+def last_step(steps: dict[str, str], names: Names) -> Any:
+    """Returns the value of the last step; None if a step cannot be computed with these shapes."""
+    names = {name: value for name, value in names.items() if name not in steps}
     with suppress(RuntimeError, IndexError):
         for name, expression in steps.items():
-            names[name] = eval(compiled(expression), names)
+            names[name] = evaluate(expression, names)
     return names.get([*steps][-1])
 
 
-def unchanged(y: Tensor, *given: Any) -> Tensor:
+def identity(y: Tensor, *given: Any) -> Tensor:
     return y
 
 
@@ -77,7 +80,7 @@ class Comparison:
     examples: Names
     results: list[Tensor]
     bindings: list[Binding]
-    keep: Call = unchanged
+    keep: Call = identity
 
     @property
     def usual(self) -> list[Call]:
@@ -97,7 +100,7 @@ class Comparison:
         keep = keep or self.keep
         steps = self.table.steps | changes
         for (text, given), y in zip(self.examples.items(), self.results, strict=True):
-            z = evaluate(steps, names(*given) | {"found": y})
+            z = last_step(steps, names(*given) | {"found": y})
             if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
                 yield text, y, z
 
@@ -137,7 +140,7 @@ class Comparison:
         for one in self.mistakes():
             if self.holds(one[0][2], one[1]):
                 found = found or one
-                if self.keep is unchanged or self.holds(one[0][2], one[1], unchanged):
+                if self.keep is identity or self.holds(one[0][2], one[1], identity):
                     return one
         return found
 

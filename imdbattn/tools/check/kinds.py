@@ -25,8 +25,8 @@ from imdbattn.tools.check.formulas import (
     Call,
     Comparison,
     Names,
-    evaluate,
-    unchanged,
+    identity,
+    last_step,
     words_only,
 )
 from imdbattn.tools.check.numbers import mask, normal, same
@@ -34,7 +34,7 @@ from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
 from imdbattn.tools.check.tables import TABLES, Mistake
 from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
 
-PADDED = "3 reviews of 2, 4 and 3 words and padding"
+WITH_PADDING = "3 reviews of 2, 4 and 3 words and padding"
 
 
 def agrees(part: Part) -> None:
@@ -61,12 +61,12 @@ def reference(part: Part) -> str:
     raise unnamed
 
 
-RESULTS = [
+RESULT_RULES = [
     Rule("reference", reference, ("repeatable", "registered")),
     Rule("batch", rules.batch, ("repeatable", "registered", "reference")),
     Rule("finite", rules.finite, ("registered", "reference", "input-unchanged")),
 ]
-GRADIENTS = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
+GRADIENT_RULE = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
 
 
 class FormulaKind(Kind):
@@ -74,8 +74,8 @@ class FormulaKind(Kind):
 
     def rules(self) -> list[Rule]:
         if self.is_module:
-            return [*rules.FIRST, rules.REGISTERED, *RESULTS, GRADIENTS]
-        return [*rules.FIRST, *RESULTS]
+            return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES, GRADIENT_RULE]
+        return [*rules.FIRST, *RESULT_RULES]
 
     def examples(self, part: Part) -> Names:
         """Returns the inputs that are compared, by description; the last ones have padding."""
@@ -83,7 +83,7 @@ class FormulaKind(Kind):
             "16 reviews of 3 words": inputs(part, *[3] * 16),
             "1 review of 1 word": inputs(part, 1),
             "1 review of 2 words": inputs(part, 2),
-            PADDED: [x[1:] for x in inputs(part, 6, 2, 4, 3)],
+            WITH_PADDING: [x[1:] for x in inputs(part, 6, 2, 4, 3)],
         }
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
@@ -102,7 +102,7 @@ class FormulaKind(Kind):
         results = [self.result(part, net, given) for given in examples.values()]
         bindings = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
-        keep = words_only if is_of_words else unchanged
+        keep = words_only if is_of_words else identity
         table = TABLES[self.name]
         return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
@@ -114,11 +114,11 @@ class FormulaKind(Kind):
 
 
 class MaskedSoftmaxKind(FormulaKind):
-    spent = ("scores",)
+    may_be_overwritten = ("scores",)
 
 
 class MaskedMeanKind(FormulaKind):
-    spent = ("x",)
+    may_be_overwritten = ("x",)
 
     def examples(self, part: Part) -> Names:
         x_BTD, numbers = normal(3, 4, WIDTH), torch.zeros(1, 3, WIDTH)
@@ -131,7 +131,7 @@ class MaskedMeanKind(FormulaKind):
 
 
 class DotProductKind(FormulaKind):
-    returns_weights, spent = True, ("q",)
+    returns_weights, may_be_overwritten = True, ("q",)
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         return [Binding(partial(attention_names, None, 0, None))]
@@ -169,7 +169,7 @@ class AccuracyKind(PositionsKind):
 class EncodingKind(FormulaKind):
     """A module that adds positions to vectors."""
 
-    spent = ("x",)
+    may_be_overwritten = ("x",)
 
     def rules(self) -> list[Rule]:
         return [
@@ -197,13 +197,13 @@ def attention_names(
     *sources, m = given
     sources = sources * 3 if len(sources) == 1 else sources
     Q, K, V = (w(x) for w, x in zip(three, sources, strict=True)) if three else sources
-    apply = output or unchanged
+    apply = output or identity
 
     def merge(y: Tensor, added: Tensor | None = None) -> Tensor:
         y = apply(y.transpose(1, 2).flatten(2) if heads else y)
         return y if added is None else y + added
 
-    names: Names = {"query": sources[0], "m": m, "split": unchanged, "merge": merge}
+    names: Names = {"query": sources[0], "m": m, "split": identity, "merge": merge}
     names |= {"Q": Q, "K": K, "V": V, "B": len(Q), "T": Q.shape[-2]}
     names["D"] = names["d"] = Q.shape[-1]
     if heads:
@@ -275,7 +275,7 @@ class CausalKind(MultiHeadSelfKind):
 
 def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Tensor) -> Tensor:
     """Returns the result of the formula, or of a mistake in it, with these matrices."""
-    y: Tensor | None = evaluate(steps, attention_names(one.three, heads, one.output, x, m))
+    y: Tensor | None = last_step(steps, attention_names(one.three, heads, one.output, x, m))
     if y is None:
         raise RuntimeError("The steps cannot be computed for these shapes.")
     return y
@@ -357,16 +357,18 @@ class LayerKind(FormulaKind):
             names = partial(layer_names, norm=norm, g=one.rest[0])
             right = partial(attention_of, one, heads, table.steps)
             found.append(Binding(partial(names, right)))
-            for finding, text, steps in table.variants if len(wrong) < MOST_INSIDE else ():
-                if finding not in NOT_INSIDE:
+            for finding, text, steps in (
+                table.variants if len(wrong) < MOST_MISTAKES_IN_LAYER else ()
+            ):
+                if finding not in ONLY_OF_ATTENTION:
                     inside = partial(attention_of, one, heads, table.steps | steps)
                     wrong.append(Binding(partial(names, inside), finding, text))
         return found + wrong
 
 
-MOST_INSIDE = 700  # mistakes of attention in a layer that are tried
+MOST_MISTAKES_IN_LAYER = 700  # mistakes of attention in a layer that are tried
 # These are mistakes of attention alone: in a layer they are right, or cannot be told.
-NOT_INSIDE = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
+ONLY_OF_ATTENTION = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 
 
 def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> Names:
@@ -442,9 +444,9 @@ class BilinearKind(FormulaKind):
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
         for one in [*stored(net, True), *stored(net, False)]:
             if (one.inputs, one.outputs) == (size, WIDTH):
-                found.append(Binding(self.names(part, W=one, U=unchanged, b=biases[0])))
+                found.append(Binding(self.names(part, W=one, U=identity, b=biases[0])))
             if (one.inputs, one.outputs) == (WIDTH, size):
-                found.append(Binding(self.names(part, W=unchanged, U=one, b=biases[0])))
+                found.append(Binding(self.names(part, W=identity, U=one, b=biases[0])))
         return found
 
 
@@ -454,7 +456,7 @@ class ContextKind(FormulaKind):
     returns_weights = True
 
     def rules(self) -> list[Rule]:
-        return [*rules.FIRST, rules.REGISTERED, *RESULTS]
+        return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES]
 
     def examples(self, part: Part) -> Names:
         given = inputs(part, 4, 2, 3)
@@ -491,7 +493,7 @@ class ModelKind(ClassifierKind):
         return model.MODEL
 
 
-CLASSES: dict[str, type[Kind]] = {  # what others use comes first
+KIND_CLASSES: dict[str, type[Kind]] = {  # what others use comes first
     "masked_softmax": MaskedSoftmaxKind,
     "scaled_dot_product_attention": DotProductKind,
     "MultiHeadAttention": MultiHeadKind,
@@ -513,4 +515,4 @@ CLASSES: dict[str, type[Kind]] = {  # what others use comes first
     "Decoder": decoder.DecoderKind,
     "Seq2Seq": decoder.Seq2SeqKind,
 }
-KINDS: dict[str, Kind] = {name: make(name) for name, make in CLASSES.items()}
+KINDS: dict[str, Kind] = {name: make(name) for name, make in KIND_CLASSES.items()}

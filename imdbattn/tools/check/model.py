@@ -21,9 +21,9 @@ from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 
 SEEDS = range(3)  # seeds of models; a change without an effect in any of them is taken to have none
-EXACT = 1e-5  # a smaller effect is none
-REVIEW = [[4, 2, 9]]
-TWO = [[4, 2, 9, 1], [3, 8, 1, 6]]
+NO_EFFECT = 1e-5  # a smaller effect is none
+ONE_REVIEW = [[4, 2, 9]]
+TWO_REVIEWS = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
 
 def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any) -> Tensor:
@@ -87,13 +87,13 @@ def read(part: Part) -> bool:
     """Returns whether the head reads the mean of the words of the last layer. Raises Mistake, or
     Differs, for another reading that is known.
     """
-    made = tensors(part, TWO, [4, 2])
+    made = tensors(part, TWO_REVIEWS, [4, 2])
     n_B = torch.tensor([4, 2])
     w_BT1 = (torch.arange(4) < n_B[:, None])[..., None].to(torch.get_default_dtype())
     names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
     pooled = shaped(made, 2, VECTORS)[-1:]
     text = "the last Linear and 2 reviews of 4 and 2 words"
-    table = "mean" if part.entry.is_plain else "mean_of_model"
+    table = "mean" if part.entry.uses_project_signature else "mean_of_model"
     return bool(pooled and names) and not difference(part, table, pooled[0], text, names)
 
 
@@ -120,7 +120,9 @@ def first_with_cls(part: Part, **options: Any) -> Tensor | None:
     """(B, T + 1, D), the vectors with one before them that is the same in all reviews; None if the
     model makes no such tensor.
     """
-    made = [x for x in tensors(part, TWO, **options) if x.ndim == 3 and x.shape[:2] == (2, 5)]
+    made = [
+        x for x in tensors(part, TWO_REVIEWS, **options) if x.ndim == 3 and x.shape[:2] == (2, 5)
+    ]
     found = (x for x in made if same(x[0, 0], x[1, 0]) and not same(x[0, 1:], x[1, 1:]))
     return next(found, None)
 
@@ -138,7 +140,7 @@ def cls(part: Part) -> None:
     """The head reads a CLS vector before the words, which is trained."""
     with_cls = first_with_cls(part, cls=True)
     if with_cls is None:
-        raise mistake("cls-not-first", logits(part, REVIEW, cls=True))
+        raise mistake("cls-not-first", logits(part, ONE_REVIEW, cls=True))
     require_cls(part, with_cls[0, 0], cls=True)
     order(part, cls=True)
 
@@ -151,12 +153,12 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     for parameter in net.parameters():
         if parameter.requires_grad:
             parameter.data += 0.5
-    with_others = record(part, net, torch.tensor(TWO), torch.tensor([4, 4]))
+    with_others = record(part, net, torch.tensor(TWO_REVIEWS), torch.tensor([4, 4]))
     firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
     if firsts and same(firsts[0], cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
     y, z = (logits(part, [[4, 2, last]], **options) for last in (9, 8))
-    if same(y, z, EXACT):
+    if same(y, z, NO_EFFECT):
         raise mistake("last-word-not-used", y)
     if (places := read_positions(part, 5, **options)) not in ([0], []):
         raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
@@ -176,7 +178,7 @@ def ids(part: Part) -> None:
     """Every id is a word: only the lengths determine what is padding."""
     tokens_BT = torch.tensor([[0, 5, VOCABULARY - 1, 9], [2, 1, 3, 4]])
     before, other = (logits(part, tokens_BT, table=x) for x in (vectors_VD(), vectors_VD().flip(0)))
-    if same(before, other, EXACT):
+    if same(before, other, NO_EFFECT):
         raise mistake("vectors-not-used", before)
     after = logits(part, (tokens_BT + 6) % VOCABULARY, table=vectors_VD().roll(6, 0))
     if not same(before, after):
@@ -185,7 +187,7 @@ def ids(part: Part) -> None:
 
 def order(part: Part, **options: Any) -> None:
     """Without positions, the order of the words has no effect."""
-    y, z = (logits(part, review, **options) for review in (REVIEW, [REVIEW[0][::-1]]))
+    y, z = (logits(part, review, **options) for review in (ONE_REVIEW, [ONE_REVIEW[0][::-1]]))
     if not same(y, z, 1e-4):
         raise mistake("depends-on-order", y, z)
 
@@ -234,7 +236,7 @@ def added_positions(part: Part) -> None:
 
     before = call(part, net, *given)
     with nn.modules.module.register_module_forward_hook(rolled):
-        if same(call(part, net, *given), before, EXACT):
+        if same(call(part, net, *given), before, NO_EFFECT):
             raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     pe_BTD = seen[0] if len(seen[0]) == 3 else seen[0].transpose(0, 1)
     of_reviews = same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD)

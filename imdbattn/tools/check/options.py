@@ -8,7 +8,7 @@ import yaml
 
 from imdbattn.errors import UserError
 from imdbattn.tools.check.report import FORMATS
-from imdbattn.tools.check.sheets import OWN, PROJECT, load
+from imdbattn.tools.check.sheets import PROJECT, SHEETS, load
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,7 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add(
         "--sheet",
-        help=f"what the file is checked as: {', '.join(OWN)}, or a YAML file; found out by default",
+        help=f"{', '.join(SHEETS)}, or a YAML file (default: the one that the names belong to)",
     )
     add(
         "--stub",
@@ -76,7 +76,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         )
     asked = [*dict(options.name), *options.require, *options.points]
     if asked:
-        sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else OWN)]
+        sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else SHEETS)]
         entries = [entry for sheet in sheets for entry in sheet.entries]
         allowed = [name for one in entries for name in (one.name, *one.kinds)]
         for part in asked:

@@ -5,17 +5,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from imdbattn.tools.check.formulas import Comparison, evaluate
 from imdbattn.tools.check.numbers import NotChecked, normal
-from imdbattn.tools.check.sheets import Entry, Way, evaluate, meant, parameters_of, unknown
+from imdbattn.tools.check.sheets import CallForm, Entry, meant, parameters_of, unknown
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
-
-if TYPE_CHECKING:
-    from imdbattn.tools.check.formulas import Comparison
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # The sizes of a model: words, the width of their vectors, and classes
@@ -52,7 +50,9 @@ class Kind:
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
     is_decoder = False  # it is called in one way, in which it may be given lengths
-    spent: tuple[str, ...] = ()  # arguments that may be changed: a caller does not need them again
+    may_be_overwritten: tuple[
+        str, ...
+    ] = ()  # arguments that may be changed: a caller does not need them again
     variants: tuple[dict[str, Any], ...] = ({},)  # combinations of options
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Kind:
         """Those that a part of this kind must hold."""
         raise NotImplementedError
 
-    def compare(self, part: "Part") -> "Comparison":
+    def compare(self, part: "Part") -> Comparison:
         """Returns the results of the part, beside those of the formula."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class Kind:
         """Returns a function of this kind's arguments that calls the student's function, or method
         of a module.
         """
-        return part.in_its_way(called)
+        return part.with_kind_arguments(called)
 
 
 @dataclass(eq=False)
@@ -96,10 +96,10 @@ class Part:
     kind: Kind
     file: str
     own: Own
-    way: Way
+    call_form: CallForm
 
     @cached_property
-    def comparison(self) -> "Comparison":
+    def comparison(self) -> Comparison:
         """As Kind.compare, once."""
         return self.kind.compare(self)
 
@@ -131,7 +131,9 @@ class Part:
     def is_masked(self) -> bool:
         """Whether it is given which words are padding."""
         entry, kind = self.entry, self.kind
-        is_given = entry.is_plain or kind.is_decoder or is_given_a_mask(entry, self.called)
+        is_given = (
+            entry.uses_project_signature or kind.is_decoder or is_given_a_mask(entry, self.called)
+        )
         return entry.masked and is_given
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
@@ -164,7 +166,7 @@ class Part:
     def build(self, table_VD: Tensor, sizes: dict[str, int], **options: Any) -> Any:
         """Returns the student's module. options: of a model of this project."""
         names: dict[str, Any] = sizes | NAMES | {"vectors": table_VD}
-        if self.entry.is_plain:
+        if self.entry.uses_project_signature:
             return self.make(*(names[name] for name in self.kind.made_with), **options)
         wanted, parameters = self.entry.make, parameters_of(self.make)
         if self.entry.free and (other := unknown(parameters, wanted)):
@@ -175,20 +177,20 @@ class Part:
         given, named = arguments_of(parameters, wanted, names | {"settings": settings})
         return self.make(*given, **named)
 
-    def in_its_way(self, called: Callable[..., Any]) -> Callable[..., Any]:
+    def with_kind_arguments(self, called: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of the kind's arguments that calls another one as the sheet says."""
-        if self.entry.is_plain:
+        if self.entry.uses_project_signature:
             return called
         parameters = parameters_of(called)
 
         def call(*values: Any) -> Any:
             names = dict(zip(self.kind.given, values, strict=False))
             complete(names)
-            given, named = arguments_of(parameters, self.way.arguments, names)
+            given, named = arguments_of(parameters, self.call_form.arguments, names)
             y = called(*given, **named)
-            if isinstance(y, tuple) and self.way.result == "y":
+            if isinstance(y, tuple) and self.call_form.result == "y":
                 y = y[0]
-            return evaluate(self.way.result, names | {"y": y})
+            return evaluate(self.call_form.result, names | {"y": y})
 
         return call
 
@@ -196,10 +198,10 @@ class Part:
 def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     """Returns whether an argument is a mask, or lengths; also if its arguments are unknown."""
     given = parameters_of(called)
-    for way in entry.ways:
-        if any(meant(name, way.masks) for name in given):
+    for form in entry.call_forms:
+        if any(meant(name, form.masks) for name in given):
             return True
-    return any(unknown(given, way.arguments) for way in entry.ways)
+    return any(unknown(given, form.arguments) for form in entry.call_forms)
 
 
 def arguments_of(

@@ -6,17 +6,19 @@ from typing import Any
 
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError
+from imdbattn.tools.check.choosing import choose_call, has_shape, notes
 from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part
 from imdbattn.tools.check.report import Outcome, Result, result_of
-from imdbattn.tools.check.running import mistake_of, run
-from imdbattn.tools.check.settling import has_shape, notes, settle
-from imdbattn.tools.check.sheets import OWN, Sheet, choose, load, matches
+from imdbattn.tools.check.running import mistake_of, run_rules
+from imdbattn.tools.check.sheets import SHEETS, Sheet, choose, load, matches
 
 HELPER = "It was not checked: {} uses it, and not as {}."
 
 
-def check(file: str, names: Mapping[str, str], sheet_name: str | None = None) -> Iterator[Outcome]:
+def check_file(
+    file: str, names: Mapping[str, str], sheet_name: str | None = None
+) -> Iterator[Outcome]:
     """Yields the outcome so far, which the next step changes: before the file is imported, after
     its parts are found, before each check, and at the end.
 
@@ -35,13 +37,13 @@ def check(file: str, names: Mapping[str, str], sheet_name: str | None = None) ->
     except (Exception, SystemExit) as error:
         outcome.results.append(result_of("file", "import", mistake_of(error, "file", file)))
     else:
-        yield from check_parts(parts, sheet, own, outcome)
+        yield from check_each(parts, sheet, own, outcome)
     outcome.done = True
     yield outcome
 
 
 def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Outcome]:
-    """As check, for classes and functions of this process by their names. Raises UserError."""
+    """As check_file, for classes and functions of this process by their names. Raises UserError."""
     sheet = sheet_of(things, {}, sheet_name)
     known = [id(thing) for *_, thing in matches(sheet, things)]
     for name, thing in things.items():
@@ -51,10 +53,10 @@ def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Outcom
     own: Own = {}
     for thing in things.values():
         own |= getattr(thing, "__globals__", {})
-    yield from check_parts(parts_among(sheet, things, "", own | things), sheet, things, Outcome())
+    yield from check_each(parts_among(sheet, things, "", own | things), sheet, things, Outcome())
 
 
-def check_parts(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> Iterator[Outcome]:
+def check_each(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> Iterator[Outcome]:
     """Yields the outcome before each check of these parts. own: the names of the file."""
     parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
     outcome.sheet, outcome.expected = sheet.title, sheet.parts
@@ -65,16 +67,16 @@ def check_parts(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> 
     for part in parts:
         outcome.doing = [part.name, outcome.parts[part.name][0]]
         yield outcome
-        settled = settle(part)
-        add_names(outcome, settled, sheet)
-        helped = part_helped(settled, parts, own)
-        reasons = [HELPER.format(helped, part.entry.signature)] if helped else notes(settled)
+        chosen = choose_call(part)
+        add_names(outcome, chosen, sheet)
+        helped = part_helped(chosen, parts, own)
+        reasons = [HELPER.format(helped, part.entry.signature)] if helped else notes(chosen)
         for reason in reasons:
             outcome.results.append(Result(part.name, "sheet", None, None, reason))
         if helped:
             outcome.parts[part.name] = []
             continue
-        yield from run(settled, outcome, uses_wrong=uses(part.make, wrong, own))
+        yield from run_rules(chosen, outcome, uses_wrong=uses(part.make, wrong, own))
         results = [result for result in outcome.results if result.part == part.name]
         if any(result.held is False or result.finding == "blocked" for result in results):
             wrong.append(part.make)
@@ -88,7 +90,7 @@ def part_helped(part: Part, parts: list[Part], own: Own) -> str:
     if not part.entry.any_name or has_shape(part):
         return ""
     users = (one for one in parts if one is not part and uses(one.make, [part.make], own))
-    return next((one.name for one in users if has_shape(settle(one))), "")
+    return next((one.name for one in users if has_shape(choose_call(one))), "")
 
 
 def add_names(outcome: Outcome, part: Part, sheet: Sheet) -> None:
@@ -122,7 +124,7 @@ def sheet_of(things: Own, named: Own, sheet_name: str | None) -> Sheet:
     """
     if sheet_name:
         return load(sheet_name)
-    sheets = [load(name) for name in OWN]
+    sheets = [load(name) for name in SHEETS]
     having = [sheet for sheet in sheets if named and named.keys() <= {*sheet.parts}]
     return having[0] if having else choose(sheets, named | things)
 
@@ -133,8 +135,8 @@ def parts_among(sheet: Sheet, things: Own, file: str, own: Own) -> list[Part]:
     for entry, name, thing in matches(sheet, things):
         shown = name if entry.any_name or entry.name in parts else entry.name
         if shown not in parts:
-            kind, way = KINDS[entry.kinds[0]], entry.ways[0]
-            parts[shown] = Part(shown, thing, entry, kind, file, own, way)
+            kind, form = KINDS[entry.kinds[0]], entry.call_forms[0]
+            parts[shown] = Part(shown, thing, entry, kind, file, own, form)
     if not parts:
         stub = f"--stub {sheet.name} prints a file with all of them"
         raise UserError(f"{file or 'it'} has none of {', '.join(sheet.parts)}: {stub}")

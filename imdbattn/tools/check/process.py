@@ -14,12 +14,12 @@ from pathlib import Path
 from imdbattn.errors import UserError, in_line
 from imdbattn.tools.check import source
 from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
-from imdbattn.tools.check.sheets import OWN, load
+from imdbattn.tools.check.sheets import SHEETS, load
 from imdbattn.tools.check.tables import describe
 
-KEPT = 2000  # last bytes that the file prints
-START = 120  # seconds for the import of torch
-CALL = "from imdbattn.tools.check.process import child; child()"
+PRINTED_BYTES = 2000  # last bytes that the file prints
+IMPORT_SECONDS = 120  # seconds for the import of torch
+CHILD_CODE = "from imdbattn.tools.check.process import child; child()"
 
 
 def run_all(options: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run_all(options: argparse.Namespace) -> int:
         try:
             source.read(file)
             names = dict(options.name)
-            outcome = run(file, names, options.seconds, options.memory, options.sheet)
+            outcome = check_in_child(file, names, options.seconds, options.memory, options.sheet)
         except (UserError, OSError) as error:
             outcome = Outcome(file, error=in_line(error, None))
         if outcome.error and not several and kind != "gradescope":
@@ -48,12 +48,12 @@ def run_all(options: argparse.Namespace) -> int:
     return max(outcome.status for outcome in outcomes)
 
 
-def run(
+def check_in_child(
     file: str, names: Mapping[str, str], seconds: float, gibibytes: float, sheet: str | None = None
 ) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding.
 
-    sheet: as for parts.check.
+    sheet: as for parts.check_file.
     """
     from tempfile import TemporaryFile  # it imports random; students may have a random.py
 
@@ -69,10 +69,10 @@ def run(
             str(gibibytes),
             os.path.abspath(file),
             json.dumps(names),
-            "" if sheet is None else sheet if sheet in OWN else os.path.abspath(sheet),
+            "" if sheet is None else sheet if sheet in SHEETS else os.path.abspath(sheet),
         ]
         child = subprocess.Popen(
-            [sys.executable, "-P", "-c", CALL, *arguments],
+            [sys.executable, "-P", "-c", CHILD_CODE, *arguments],
             env=os.environ | own,
             pass_fds=[messages.fileno()],
             stdin=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ def run(
             start_new_session=True,
         )
         try:
-            child.wait(START + seconds)
+            child.wait(IMPORT_SECONDS + seconds)
         except subprocess.TimeoutExpired:
             late = True
         finally:
@@ -92,7 +92,7 @@ def run(
         complete = [line for line in messages if line.endswith(b"\n")]
         outcome = Outcome.from_json(complete[-1]) if complete else Outcome()
         outcome.file = file
-        prints.seek(max(0, prints.seek(0, os.SEEK_END) - KEPT))
+        prints.seek(max(0, prints.seek(0, os.SEEK_END) - PRINTED_BYTES))
         outcome.printed = prints.read().decode(errors="replace").strip()
     if not (outcome.done or outcome.error):
         end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
@@ -126,7 +126,7 @@ def child() -> None:
     gc.disable()  # what is imported remains
     import torch
 
-    from imdbattn.tools.check.parts import check
+    from imdbattn.tools.check.parts import check_file
 
     gc.freeze()
     gc.enable()
@@ -143,7 +143,7 @@ def child() -> None:
             os._exit(0)
         os.write(int(descriptor), json.dumps(asdict(outcome)).encode() + b"\n")
 
-    outcomes = check(file, json.loads(names), sheet or None)
+    outcomes = check_file(file, json.loads(names), sheet or None)
     write(next(outcomes))  # before the import
     write(next(outcomes))  # after it
     limit(float(gibibytes))

@@ -11,7 +11,7 @@ from typing import Any
 
 from imdbattn.tools.check.tables import Mistake
 
-WIDTH = 100
+LINE_WIDTH = 100
 
 # Checks that may fail in a part that computes the right function of reviews with words.
 SAME_FUNCTION = ("input-unchanged", "registered", "finite", "gradients")
@@ -141,7 +141,7 @@ def wrapped(start: str, text: str) -> str:
     indent = " " * (len(start) - len(start.lstrip()) or 7)
     text = "".join(c if c.isprintable() else " " for c in text)
     return textwrap.fill(
-        text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        text, LINE_WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
     )
 
 

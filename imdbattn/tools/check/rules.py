@@ -48,15 +48,15 @@ def repeatable(part: Part) -> None:
         raise mistake("random-in-evaluation", first, again)
 
 
-def unchanged(part: Part) -> None:
+def input_unchanged(part: Part) -> None:
     """The input keeps its values."""
-    lengths = (3, 0 if part.entry.is_plain else 1)
+    lengths = (3, 0 if part.entry.uses_project_signature else 1)
     given, net = inputs(part, *lengths), net_of(part)
     call_student(lambda: net(*given))
     before = dict(zip(part.kind.given, inputs(part, *lengths), strict=False))
     for name, after in zip(part.kind.given, given, strict=False):
         if not torch.equal(before[name], after):
-            if name not in part.kind.spent:
+            if name not in part.kind.may_be_overwritten:
                 raise mistake("changes-its-input", before[name], after, name=name)
             reason = f"Its argument {name} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
@@ -101,7 +101,7 @@ def finite(part: Part) -> None:
             try:
                 y = call(part, net, *given)
             except StudentError as error:
-                if 0 in lengths and not part.entry.is_plain:
+                if 0 in lengths and not part.entry.uses_project_signature:
                     reason = type(error.args[0]).__name__
                     raise NotChecked(f"A review without words raises {reason}.") from error
                 raise
@@ -118,7 +118,7 @@ def finite(part: Part) -> None:
             for what, name, values in found:
                 if not bool(values.isfinite().all()):
                     is_other = what == "result" and not bool(values[1:].isfinite().all())
-                    if 0 in lengths and not part.entry.is_plain and not is_other:
+                    if 0 in lengths and not part.entry.uses_project_signature and not is_other:
                         raise NotChecked(WITHOUT_WORDS)
                     wrong = values[~values.isfinite()]
                     raise mistake(finding, wrong, text=text, what=what, name=name)
@@ -181,5 +181,9 @@ def gradients(part: Part) -> None:
         raise mistake("no-gradient", count=len(without), names=names)
 
 
-FIRST = [Rule("shape", shape), Rule("repeatable", repeatable), Rule("input-unchanged", unchanged)]
+FIRST = [
+    Rule("shape", shape),
+    Rule("repeatable", repeatable),
+    Rule("input-unchanged", input_unchanged),
+]
 REGISTERED = Rule("registered", registered, ("repeatable", "input-unchanged"))

@@ -12,7 +12,7 @@ from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.tables import Mistake, describe
 
 
-def run(part: Part, outcome: Outcome, uses_wrong: bool) -> Iterator[Outcome]:
+def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Iterator[Outcome]:
     """Adds the results of the part's rules. Yields the outcome before each of them.
 
     All rules need the first one. uses_wrong: whether the part uses one with a finding, which may be

@@ -22,11 +22,11 @@ from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
 PROJECT = "project"
-OWN = [PROJECT, *sorted({file.stem for file in FOLDER.glob("*.yaml")} - {PROJECT})]
+SHEETS = [PROJECT, *sorted({file.stem for file in FOLDER.glob("*.yaml")} - {PROJECT})]
 
 
 @dataclass
-class Way:
+class CallForm:
     """One way to call a part: patterns of arguments' names, as "mask|masks", and expressions."""
 
     arguments: dict[str, str]
@@ -57,9 +57,9 @@ class Entry:
     name: str
     names: list[str]  # patterns of the names that it may have
     kinds: list[str]
-    ways: list[Way]
+    call_forms: list[CallForm]
     signature: str
-    is_plain: bool  # made and called as its kind: the sheet does not say how
+    uses_project_signature: bool  # made and called as its kind: the sheet does not say how
     make: dict[str, Any] = field(default_factory=dict)
     method: str = ""  # the method that is called instead of forward
     sizes: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Entry:
         """Returns whether the class or function may be this one, by its name and its arguments."""
         if not any(re.fullmatch(pattern, name) for pattern in self.names):
             return False
-        if self.is_plain:
+        if self.uses_project_signature:
             return True
         if self.method and not hasattr(thing, self.method):
             return False
@@ -97,15 +97,15 @@ class Entry:
             return False
         given = parameters_of(forward)
         least, most = len(unknown(given, ())), len(given)
-        return any(least <= len(way.arguments) <= most + 1 for way in self.ways)
+        return any(least <= len(form.arguments) <= most + 1 for form in self.call_forms)
 
     @property
     def is_module(self) -> bool:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
-    def agreement(self, thing: Any) -> int:
+    def count_known_arguments(self, thing: Any) -> int:
         """Returns the number of arguments of the class or function whose names are the sheet's."""
-        known = [*self.make, *(key for way in self.ways for key in way.arguments)]
+        known = [*self.make, *(key for form in self.call_forms for key in form.arguments)]
         given = arguments_named(thing, self.method or "forward")
         return sum(meant(name, known) is not None for name in given)
 
@@ -149,9 +149,9 @@ def load(name: str) -> Sheet:
     """Returns a sheet of the package by its name, or that of a YAML file, with the parts of the
     sheet that its key `with` names. Raises UserError.
     """
-    file = FOLDER / f"{name}.yaml" if name in OWN else Path(name)
+    file = FOLDER / f"{name}.yaml" if name in SHEETS else Path(name)
     if file.suffix not in (".yaml", ".yml"):
-        raise UserError(f"there is no sheet {name!r}: {', '.join(OWN)}, or a YAML file")
+        raise UserError(f"there is no sheet {name!r}: {', '.join(SHEETS)}, or a YAML file")
     content = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
     if not isinstance(content, dict) or not isinstance(content.get("parts"), dict):
         raise UserError(f"{name} is not a sheet: it has no parts")
@@ -172,7 +172,7 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
         raise UserError(f"{where}: there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
     signature = SIGNATURES[kinds[0]]
     calls = keys.get("calls", {name: name for name in re.findall(r"\w+", signature)})
-    others: dict[str, Any] = {"signature": signature, "is_plain": "calls" not in keys}
+    others: dict[str, Any] = {"signature": signature, "uses_project_signature": "calls" not in keys}
     others |= {key: value for key, value in keys.items() if key not in ("kind", "calls")}
     for key in ("names", "needs", "unless"):
         others[key] = as_list(keys.get(key, [re.escape(part)] if key == "names" else []))
@@ -180,7 +180,7 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     try:
         for pattern in patterns:
             re.compile(pattern)
-        return Entry(part, kinds=kinds, ways=[*map(way_of, as_list(calls))], **others)
+        return Entry(part, kinds=kinds, call_forms=[*map(call_form_of, as_list(calls))], **others)
     except (AttributeError, TypeError, re.error) as error:
         raise UserError(f"{where}: {in_line(error)}") from error
 
@@ -189,10 +189,10 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def way_of(call: dict[str, Any]) -> Way:
+def call_form_of(call: dict[str, Any]) -> CallForm:
     known = ("says", "result")
     arguments = {k: str(v) for k, v in call.items() if k not in known}
-    return Way(arguments, **{k: str(v) for k, v in call.items() if k in known})
+    return CallForm(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
 def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
@@ -203,13 +203,13 @@ def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
     project: list[str] = []
     for sheet in sheets:
         found = [one for one in matches(sheet, own) if not exchanges_masks(one[0], one[2])]
-        project += [name for entry, name, _ in found if entry.is_plain]
+        project += [name for entry, name, _ in found if entry.uses_project_signature]
         sure = {
             entry.name: (entry, thing)
             for entry, name, thing in found
             if not entry.any_name or (entry.needs and name not in project)
         }
-        agreement = sum(entry.agreement(thing) for entry, thing in sure.values())
+        agreement = sum(entry.count_known_arguments(thing) for entry, thing in sure.values())
         rank = len(sure), agreement, bool(found)
         if rank > best_rank:
             best, best_rank = sheet, rank
@@ -249,9 +249,3 @@ def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> li
     """Returns the required arguments that match none of the patterns."""
     required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
     return [name for name in required if meant(name, wanted) is None]
-
-
-def evaluate(expression: object, names: Mapping[str, Any]) -> Any:
-    import torch
-
-    return eval(str(expression), {"torch": torch, "inf": float("inf")} | dict(names))

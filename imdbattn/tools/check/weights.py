@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.part import HEADS, WIDTH
 
-MOST = 5  # matrices of one module whose orders are all tried
+MOST_MATRICES = 5  # matrices of one module whose orders are all tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]
     """Yields the orders of three of the matrices that have fitting shapes; with extra ones, or if
     one of the matrices is used several times, those in which it is.
     """
-    if len(pieces) > MOST:
+    if len(pieces) > MOST_MATRICES:
         return
     every = [*pieces, *extra]
     triples = itertools.product(every, repeat=3) if extra else itertools.permutations(pieces, 3)
