@@ -32,7 +32,14 @@ from imdbattn.tools.check.formulas import (
 from imdbattn.tools.check.numbers import mask, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
 from imdbattn.tools.check.tables import TABLES, Mistake
-from imdbattn.tools.check.weights import Linear, Roles, readings, repeated, roles, stored
+from imdbattn.tools.check.weights import (
+    MOST_MATRICES,
+    Roles,
+    readings,
+    repeated,
+    role_orders,
+    stored,
+)
 
 WITH_PADDING = "3 reviews of 2, 4 and 3 words and padding"
 
@@ -107,9 +114,7 @@ class FormulaKind(Kind):
         return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y = call(part, net, *given)
-        if not isinstance(y, Tensor):
-            rules.require_shape(y, (), "The result", part)
+        y: Tensor = call(part, net, *given)
         return y.detach()
 
 
@@ -134,7 +139,7 @@ class DotProductKind(FormulaKind):
     returns_weights, may_be_overwritten = True, ("q",)
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
-        return [Binding(partial(attention_names, None, 0, None))]
+        return [Binding(partial(attention_names, None, 0))]
 
 
 class PositionsKind(FormulaKind):
@@ -186,21 +191,20 @@ class EncodingKind(FormulaKind):
 # --- attention ------------------------------------------------------------------------------------
 
 
-def attention_names(
-    three: tuple[Call, Call, Call] | None, heads: int, output: Call | None, *given: Tensor
-) -> Names:
-    """Returns the names of the formula of attention. three: W_q, W_k and W_v. output: W_O.
+def attention_names(roles: Roles | None, heads: int, *given: Tensor) -> Names:
+    """Returns the names of the formula of attention.
 
-    heads: their number; 0 if the arguments are those of one head. given: x, or query, key and
-    value; the mask.
+    roles: None, and heads: 0, for a function of the queries, keys and values of one head. given: x,
+    or query, key and value; and the mask.
     """
     *sources, m = given
     sources = sources * 3 if len(sources) == 1 else sources
-    Q, K, V = (w(x) for w, x in zip(three, sources, strict=True)) if three else sources
-    apply = output or identity
+    projections = roles.projections if roles else [identity] * 3
+    Q, K, V = (w(x) for w, x in zip(projections, sources, strict=True))
 
     def merge(y: Tensor, added: Tensor | None = None) -> Tensor:
-        y = apply(y.transpose(1, 2).flatten(2) if heads else y)
+        y = y.transpose(1, 2).flatten(2) if heads else y
+        y = roles.output(y) if roles else y
         return y if added is None else y + added
 
     names: Names = {"query": sources[0], "m": m, "split": identity, "merge": merge}
@@ -217,8 +221,8 @@ class AttentionKind(FormulaKind):
 
     heads: tuple[int, ...] = (1, 2, 4, 8)
 
-    def numbers_of_heads(self, part: Part, one: Roles) -> list[int]:
-        q, _, v = (w.outputs for w in one.three)
+    def numbers_of_heads(self, part: Part, roles: Roles) -> list[int]:
+        q, _, v = (w.outputs for w in roles.projections)
         allowed = (HEADS,) if "heads" in part.asked else self.heads
         return [heads for heads in allowed if q % heads == v % heads == 0]
 
@@ -226,19 +230,19 @@ class AttentionKind(FormulaKind):
         """Each order of the matrices; and the mistakes of using one twice, or none."""
         found: list[Binding] = []
         wrong: list[Binding] = []
-        for pieces in readings(net):
-            orders = list(roles(pieces))
-            complete = [one for one in orders if not one.rest]
-            for one in self.with_value(part, complete or orders, results):
-                for heads in self.numbers_of_heads(part, one):
+        for matrices in readings(net):
+            orders = list(role_orders(matrices))
+            complete = [roles for roles in orders if not roles.rest]
+            for roles in self.with_value(part, complete or orders, results):
+                for heads in self.numbers_of_heads(part, roles):
                     is_usual = heads <= HEADS and len(complete) > 0
-                    names = partial(attention_names, one.three, heads, one.output)
+                    names = partial(attention_names, roles, heads)
                     found.append(Binding(names, is_usual=is_usual))
-            if len(pieces) < 5:
+            if len(matrices) < MOST_MATRICES:
                 wrong += [
-                    Binding(partial(attention_names, one.three, heads, one.output), finding, text)
-                    for finding, text, one in repeated(pieces)
-                    for heads in self.numbers_of_heads(part, one)
+                    Binding(partial(attention_names, roles, heads), finding, text)
+                    for finding, text, roles in repeated(matrices)
+                    for heads in self.numbers_of_heads(part, roles)
                     if heads <= HEADS
                 ]
         return found + wrong
@@ -248,12 +252,11 @@ class AttentionKind(FormulaKind):
         the first ones, or all if that result is NaN.
         """
         values = inputs(part, 1)[-2]
-
-        def gives(one: Roles) -> bool:
-            y = one.three[2](values)
-            return same(one.output(y) if one.output else y, results[1])
-
-        fitting = [one for one in orders if gives(one)]
+        fitting = [
+            roles
+            for roles in orders
+            if same(roles.output(roles.projections[2](values)), results[1])
+        ]
         return fitting or orders[: 6 if bool(results[1].isfinite().all()) else None]
 
 
@@ -263,7 +266,7 @@ class MultiHeadKind(AttentionKind):
 
 
 class MultiHeadSelfKind(MultiHeadKind):
-    returns_weights, also_called = False, ("SelfAttention", "MultiHeadAttention")
+    also_called = ("SelfAttention", "MultiHeadAttention")
 
 
 class CausalKind(MultiHeadSelfKind):
@@ -273,17 +276,17 @@ class CausalKind(MultiHeadSelfKind):
 # --- layers ---------------------------------------------------------------------------------------
 
 
-def attention_of(one: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Tensor) -> Tensor:
+def attention_of(roles: Roles, heads: int, steps: dict[str, str], x: Tensor, m: Tensor) -> Tensor:
     """Returns the result of the formula, or of a mistake in it, with these matrices."""
-    y: Tensor | None = last_step(steps, attention_names(one.three, heads, one.output, x, m))
+    y: Tensor | None = last_step(steps, attention_names(roles, heads, x, m))
     if y is None:
         raise RuntimeError("The steps cannot be computed for these shapes.")
     return y
 
 
 def attending(module: nn.Module) -> list[Call]:
-    """Returns a module as functions of (x, mask) with an effect of words on each other, but not of
-    padding if one of them has none; [] if it is not attention.
+    """Returns functions of (x, mask) that call a module in which words affect each other: those in
+    which padding has no effect, or all if it has in each; [] if the module is not attention.
     """
 
     def heads(x: Tensor, m: Tensor) -> Tensor:
@@ -291,9 +294,9 @@ def attending(module: nn.Module) -> list[Call]:
         y = module(x, x, x, key_padding_mask=padding)[0]
         return y if module.batch_first else y.transpose(0, 1)
 
-    ways: list[Call] = [heads]
+    calls: list[Call] = [heads]
     if not isinstance(module, nn.MultiheadAttention):
-        ways = [
+        calls = [
             lambda x, m: module(x, m),
             lambda x, m: module(x, ~m),
             lambda x, m: module(x, m.sum(1)),
@@ -301,23 +304,23 @@ def attending(module: nn.Module) -> list[Call]:
             lambda x, m: module(x, m[:, None]),
             lambda x, m: module(x),
         ]
-    found = [way for way in ways if is_attention(way)]
-    return [way for way in found if ignores_padding(way)] or found
+    found = [attend for attend in calls if is_attention(attend)]
+    return [attend for attend in found if ignores_padding(attend)] or found
 
 
-def is_attention(way: Call) -> bool:
+def is_attention(attend: Call) -> bool:
     x = normal(1, 2, WIDTH)
     with suppress(Exception):  # it has another signature
-        y = way(x, mask(2))
-        return y.shape == x.shape and not same(y[:, :1], way(x[:, :1], mask(1)), 1e-6)
+        y = attend(x, mask(2))
+        return y.shape == x.shape and not same(y[:, :1], attend(x[:, :1], mask(1)), 1e-6)
     return False
 
 
-def ignores_padding(way: Call) -> bool:
+def ignores_padding(attend: Call) -> bool:
     """Returns whether the results of two words are the same with a third position, of padding."""
     x = normal(1, 3, WIDTH)
     with suppress(Exception):
-        return same(way(x, mask(2, size=3))[:, :2], way(x[:, :2], mask(2)))
+        return same(attend(x, mask(2, size=3))[:, :2], attend(x[:, :2], mask(2)))
     return False
 
 
@@ -326,18 +329,18 @@ class LayerKind(FormulaKind):
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         children = list(net.modules())[1:]
-        inner = [(child, way) for child in children for way in attending(child)]
+        inner = [(child, attend) for child in children for attend in attending(child)]
         if not inner:
             return self.computed_inside(net)
         left = set(children).difference(*(child.modules() for child, _ in inner))
-        further = [p for one in left for p in one.parameters(recurse=False)]
+        further = [p for module in left for p in module.parameters(recurse=False)]
         has_others = len(further) > 4  # more than LayerNorm's and those of a Linear
         found = []
-        for child, way in inner:
+        for child, attend in inner:
             inside = {*child.modules()}
-            outside = [one for one in net.modules() if one not in inside]
+            outside = [module for module in net.modules() if module not in inside]
             for norm, g in itertools.product(norms(outside), linears_for_g(net, [child])):
-                names = partial(layer_names, way, norm=norm, g=g)
+                names = partial(layer_names, attend, norm=norm, g=g)
                 found.append(Binding(names, has_others=has_others))
         return found
 
@@ -346,22 +349,22 @@ class LayerKind(FormulaKind):
         found: list[Binding] = []
         wrong: list[Binding] = []
         of_layer = [
-            (one, norm)
-            for pieces in readings(net)
-            for one in roles(pieces)
+            (roles, norm)
+            for matrices in readings(net)
+            for roles in role_orders(matrices)
             for norm in norms(net.modules())
-            if len(one.rest) == 1 and one.rest[0].inputs == one.rest[0].outputs == WIDTH
+            if len(roles.rest) == 1 and roles.rest[0].inputs == roles.rest[0].outputs == WIDTH
         ]
-        for (one, norm), heads in itertools.product(of_layer, (1, HEADS)):
+        for (roles, norm), heads in itertools.product(of_layer, (1, HEADS)):
             table = TABLES["SelfAttention" if heads == 1 else "MultiHeadSelfAttention"]
-            names = partial(layer_names, norm=norm, g=one.rest[0])
-            right = partial(attention_of, one, heads, table.steps)
+            names = partial(layer_names, norm=norm, g=roles.rest[0])
+            right = partial(attention_of, roles, heads, table.steps)
             found.append(Binding(partial(names, right)))
             for finding, text, steps in (
                 table.variants if len(wrong) < MOST_MISTAKES_IN_LAYER else ()
             ):
                 if finding not in ONLY_OF_ATTENTION:
-                    inside = partial(attention_of, one, heads, table.steps | steps)
+                    inside = partial(attention_of, roles, heads, table.steps | steps)
                     wrong.append(Binding(partial(names, inside), finding, text))
         return found + wrong
 
@@ -376,14 +379,16 @@ def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> N
 
 
 def norms(modules: Iterable[nn.Module]) -> list[Call]:
-    """LayerNorm with the weights and biases of the modules that have them; or without any."""
+    """Returns LayerNorm with the weights and biases of each module that has them; without any if
+    none has.
+    """
     found: list[Call] = []
     for module in modules:
         every = [p for p in module.parameters(recurse=False) if p.requires_grad]
         own = [p.detach() for p in every if p.shape == (WIDTH,)]
         has_matrices = any(p.ndim > 1 for p in every)
-        is_plain = not every and "norm" in type(module).__name__.lower()
-        if is_plain or len(own) == 2 or (own and not has_matrices):
+        is_without_weights = not every and "norm" in type(module).__name__.lower()
+        if is_without_weights or len(own) == 2 or (own and not has_matrices):
             weight, bias = torch.ones(WIDTH), torch.zeros(WIDTH)
             if len(own) == 1:
                 weight = own[0]
@@ -394,47 +399,31 @@ def norms(modules: Iterable[nn.Module]) -> list[Call]:
 
 
 def linears_for_g(net: nn.Module, attentions: list[nn.Module]) -> list[Call]:
-    """Returns the square matrices outside of the attention; `all_nan` if there is none."""
-    both = [one for t in (False, True) for one in stored(net, t, attentions)]
-    found: list[Call] = [one for one in both if one.inputs == one.outputs == WIDTH]
-    return found or [all_nan]
-
-
-def all_nan(x: Tensor) -> Tensor:
-    """Returns the result of a Linear that is not there."""
-    return x * float("nan")
+    """Returns the square matrices outside of the attention; a function to NaN if there is none."""
+    both = [*stored(net, False, attentions), *stored(net, True, attentions)]
+    found: list[Call] = [matrix for matrix in both if matrix.inputs == matrix.outputs == WIDTH]
+    return found or [lambda x: x * float("nan")]
 
 
 # --- scores ---------------------------------------------------------------------------------------
 
 
 class AdditiveKind(FormulaKind):
-    """The name of v in the formula is another one in the table of AdditiveAttention."""
-
-    v = "v"
+    """A score, or attention with it, of Linears W and U and a vector, or Linear, w."""
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         found: list[Binding] = []
         size = part.sizes["E"]
         own = [p.detach() for p in net.parameters() if p.ndim == 1 and p.requires_grad]
         for is_transposed, own_biases in itertools.product((True, False), repeat=2):
-            pieces = stored(net, is_transposed, own_biases=own_biases)
-            for w, u in itertools.permutations(pieces, 2):
-                fits = (w.inputs, u.inputs) == (size, part.sizes["D"]) and w.outputs == u.outputs
-                vectors = [as_vector(one) for one in pieces if one.outputs == 1]
-                vectors += [partial(torch.matmul, other=p) for p in own if len(p) == w.outputs]
-                for v in vectors if fits else ():
-                    found.append(Binding(self.names(part, **{"W": w, "U": u, self.v: v})))
+            matrices = stored(net, is_transposed, own_biases=own_biases)
+            to_number = [lambda x, v=v: v(x)[..., 0] for v in matrices if v.outputs == 1]
+            for W, U in itertools.permutations(matrices, 2):
+                if (W.inputs, U.inputs) == (size, part.sizes["D"]) and W.outputs == U.outputs:
+                    vectors = [partial(torch.matmul, other=p) for p in own if len(p) == W.outputs]
+                    for w in (*to_number, *vectors):
+                        found.append(Binding(self.names(part, W=W, U=U, w=w)))
         return found
-
-
-def as_vector(one: Linear) -> Call:
-    """Returns a function to one number for each word."""
-    return lambda x: one(x)[..., 0]
-
-
-class AdditiveAttentionKind(AdditiveKind):
-    v = "w"
 
 
 class BilinearKind(FormulaKind):
@@ -442,11 +431,11 @@ class BilinearKind(FormulaKind):
         found: list[Binding] = []
         size = part.sizes["E"]
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
-        for one in [*stored(net, True), *stored(net, False)]:
-            if (one.inputs, one.outputs) == (size, WIDTH):
-                found.append(Binding(self.names(part, W=one, U=identity, b=biases[0])))
-            if (one.inputs, one.outputs) == (WIDTH, size):
-                found.append(Binding(self.names(part, W=identity, U=one, b=biases[0])))
+        for matrix in [*stored(net, True), *stored(net, False)]:
+            if (matrix.inputs, matrix.outputs) == (size, WIDTH):
+                found.append(Binding(self.names(part, W=matrix, U=identity, b=biases[0])))
+            if (matrix.inputs, matrix.outputs) == (WIDTH, size):
+                found.append(Binding(self.names(part, W=identity, U=matrix, b=biases[0])))
         return found
 
 
@@ -509,7 +498,7 @@ KIND_CLASSES: dict[str, type[Kind]] = {  # what others use comes first
     "AdditiveScore": AdditiveKind,
     "BilinearScore": BilinearKind,
     "DecoderAttention": ContextKind,
-    "AdditiveAttention": AdditiveAttentionKind,
+    "AdditiveAttention": AdditiveKind,
     "PositionalEncoding": EncodingKind,
     "Model": ModelKind,
     "Decoder": decoder.DecoderKind,

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from imdbattn.tools.check.formulas import identity
 from imdbattn.tools.check.part import HEADS, WIDTH
 
 MOST_MATRICES = 5  # matrices of one module whose orders are all tried
@@ -38,10 +39,10 @@ class Linear:
         return Linear(self.weight_MD[index_M], self.bias_M[index_M])
 
 
-def joined(parts: Sequence[Linear]) -> Linear:
-    """Their results side by side."""
-    weights = torch.cat([one.weight_MD for one in parts])
-    return Linear(weights, torch.cat([one.bias_M for one in parts]))
+def joined(matrices: Sequence[Linear]) -> Linear:
+    """Returns one matrix whose results are theirs side by side."""
+    weights, biases = zip(*((matrix.weight_MD, matrix.bias_M) for matrix in matrices), strict=True)
+    return Linear(torch.cat(weights), torch.cat(biases))
 
 
 def stored(
@@ -65,87 +66,85 @@ def stored(
             biases = []
         for matrix in matrices:
             weight_MD = matrix.mT if is_transposed and is_own else matrix
-            fitting = [one for one in biases if len(one) == len(weight_MD)]
+            fitting = [bias for bias in biases if len(bias) == len(weight_MD)]
             bias_M = fitting[0] if fitting else torch.zeros(len(weight_MD))
-            biases = [one for one in biases if one is not bias_M]
+            biases = [bias for bias in biases if bias is not bias_M]
             found.append(Linear(weight_MD, bias_M.to(weight_MD)))
     return found
 
 
 def readings(net: nn.Module) -> Iterator[list[Linear]]:
-    """Yields lists of a module's matrices: those of all projections cut, those of heads joined."""
+    """Yields lists of a module's matrices: with a joint one cut, or with those of heads joined."""
     seen: list[object] = []
     by_role = partial(heads_in_turn, by_role=True)
     cuts: tuple[Callable[..., list[Linear]], ...] = (thirds, heads_in_turn, by_role)
     for is_transposed, cut in itertools.product((True, False), cuts):
-        pieces = cut(stored(net, is_transposed))
-        numbers = [(one.weight_MD.tolist(), one.bias_M.tolist()) for one in pieces]
+        matrices = cut(stored(net, is_transposed))
+        numbers = [(matrix.weight_MD.tolist(), matrix.bias_M.tolist()) for matrix in matrices]
         if numbers not in seen:
             seen.append(numbers)
-            yield pieces
+            yield matrices
 
 
-def thirds(plain: list[Linear]) -> list[Linear]:
+def thirds(matrices: list[Linear]) -> list[Linear]:
     """Cuts a joint matrix of Q, K and V into three."""
     pieces: list[Linear] = []
-    for one in plain:
-        count = 3 if one.inputs == WIDTH < one.outputs and one.outputs % 3 == 0 else 1
-        pieces += [one.rows(rows) for rows in torch.arange(one.outputs).chunk(count)]
+    for matrix in matrices:
+        size = matrix.outputs
+        count = 3 if matrix.inputs == WIDTH < size and size % 3 == 0 else 1
+        pieces += [matrix.rows(rows) for rows in torch.arange(size).chunk(count)]
     return pieces
 
 
-def heads_in_turn(plain: list[Linear], by_role: bool = False) -> list[Linear]:
+def heads_in_turn(matrices: list[Linear], by_role: bool = False) -> list[Linear]:
     """Joins the matrices of heads, which are the three of each head in turn; by_role: those of all
     heads to queries, then those to keys, then those to values.
     """
-    of_heads = [one for one in plain if one.inputs == WIDTH == HEADS * one.outputs]
+    of_heads = [matrix for matrix in matrices if matrix.inputs == WIDTH == HEADS * matrix.outputs]
     count, rest = divmod(len(of_heads), 3)
     if count < 2 or rest:
-        return plain
+        return matrices
     starts, step = (range(0, 3 * count, count), 1) if by_role else (range(3), 3)
     three = [joined(of_heads[start::step][:count]) for start in starts]
-    return three + [one for one in plain if one not in of_heads]
+    return three + [matrix for matrix in matrices if matrix not in of_heads]
 
 
 @dataclass(frozen=True)
 class Roles:
     """Which matrices are W_q, W_k, W_v and W_O; the others are the rest."""
 
-    three: tuple[Linear, Linear, Linear]
-    output: Linear | None
+    projections: tuple[Linear, Linear, Linear]
+    output: Callable[[Tensor], Tensor]
     rest: list[Linear]
 
 
-def roles(pieces: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]:
-    """Yields the orders of three of the matrices that have fitting shapes; with extra ones, or if
-    one of the matrices is used several times, those in which it is.
+def role_orders(matrices: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]:
+    """Yields the orders of three of the matrices whose shapes fit; with extra ones, also those in
+    which a matrix is used several times.
     """
-    if len(pieces) > MOST_MATRICES:
+    if len(matrices) > MOST_MATRICES:
         return
-    every = [*pieces, *extra]
-    triples = itertools.product(every, repeat=3) if extra else itertools.permutations(pieces, 3)
-    for three in triples:
-        q, k, v = three
-        if {one.inputs for one in three} != {WIDTH} or q.outputs != k.outputs:
+    every = [*matrices, *extra]
+    triples = itertools.product(every, repeat=3) if extra else itertools.permutations(matrices, 3)
+    for q, k, v in triples:
+        if not q.inputs == k.inputs == v.inputs == WIDTH or q.outputs != k.outputs:
             continue
-        used = {id(one) for one in three}
-        rest = [one for one in pieces if id(one) not in used]
+        rest = [matrix for matrix in matrices if matrix not in (q, k, v)]
         for output in rest:
             if output.inputs == v.outputs and output.outputs == WIDTH:
-                others = [one for one in rest if one is not output]
-                yield Roles((q, k, v), output, others)
+                yield Roles((q, k, v), output, [other for other in rest if other is not output])
         if v.outputs == WIDTH:
-            yield Roles((q, k, v), None, rest)
+            yield Roles((q, k, v), identity, rest)
 
 
-def repeated(pieces: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
+def repeated(matrices: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
     """Yields the mistakes of using a matrix for several projections, or none for one of them."""
-    identity = Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
-    for one in roles(pieces, [identity]):
-        named = zip(("W_q", "W_k", "W_v"), one.three, strict=True)
-        missing = [name for name, w in named if w is identity]
+    none = Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
+    for roles in role_orders(matrices, [none]):
+        named = zip(("W_q", "W_k", "W_v"), roles.projections, strict=True)
+        missing = [name for name, matrix in named if matrix is none]
         if missing:
-            yield "no-projection", f"There is no {' and no '.join(missing)}.", one
-        elif len({id(w) for w in one.three}) < 3:
+            yield "no-projection", f"There is no {' and no '.join(missing)}.", roles
+        elif len(set(roles.projections)) < 3:
             text = "One Linear is used for several of W_q, W_k, W_v and W_O."
-            yield "shared-projections", text, one
+            yield "shared-projections", text, roles
