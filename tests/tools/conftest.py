@@ -1,5 +1,6 @@
 """A browser for the tests of the interactive page, and the checker without its processes."""
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -62,8 +63,8 @@ def open_page(browser) -> Iterator[Callable[..., Any]]:
 def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
     """here("mine.py", ...): imdbattn.check in tmp_path; command and file run in this process."""
 
-    def run(file: str, names: dict, *limits_and_sheet: Any) -> Outcome:
-        *_, outcome = check_file(str(tmp_path / file), names, limits_and_sheet[2])
+    def run(file: str, options: argparse.Namespace) -> Outcome:
+        *_, outcome = check_file(str(tmp_path / file), dict(options.name), options.sheet)
         outcome.file = file
         return outcome
 

@@ -260,7 +260,7 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
     [
         ("masked_softmax", "masked_softmx", "there is no kind 'masked_softmx'"),
         ("change", "chance", "'chance'"),
-        ("kind: masked_softmax", "", "needs a kind"),
+        ("kind: masked_softmax", "", "soft: 'kind'"),
         ("change", "names: ['soft(']\n    change", "unterminated subpattern"),
     ],
 )

@@ -114,7 +114,7 @@ def notes(part: Part) -> Iterator[str]:
     entry, form = part.entry, part.call_form
     if form.says and (part.is_masked or not form.masks):
         yield f"Found: {form.says}."
-    if entry.masked and any(form.masks for form in entry.call_forms) and not part.is_masked:
+    if any(form.masks for form in entry.call_forms) and not part.is_masked:
         yield "It is given no mask and no lengths: padding was not checked."
     if len(entry.kinds) > 1:
         yield f"Checked as {part.kind.name}."

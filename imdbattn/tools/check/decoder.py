@@ -38,7 +38,7 @@ UNUSED_INPUT_FINDINGS = {
 class DecoderKind(Kind):
     """The textbook's: the encoder's outputs, state and lengths are given."""
 
-    is_decoder = True
+    is_given_lengths = True
 
     def rules(self) -> list[Rule]:
         return [*rules.FIRST, *DECODER_RULES]
@@ -59,8 +59,6 @@ class DecoderKind(Kind):
 
 class Seq2SeqKind(Kind):
     """The lab's model, with its own encoder."""
-
-    is_decoder = True
 
     def rules(self) -> list[Rule]:
         needed = ("steps", "encoder", "context", "state-carried")

@@ -199,7 +199,7 @@ def attention_names(roles: Roles | None, heads: int, *given: Tensor) -> Names:
     """
     *sources, m = given
     sources = sources * 3 if len(sources) == 1 else sources
-    projections = roles.projections if roles else [identity] * 3
+    projections: tuple[Call, ...] = roles.projections if roles else (identity,) * 3
     Q, K, V = (w(x) for w, x in zip(projections, sources, strict=True))
 
     def merge(y: Tensor, added: Tensor | None = None) -> Tensor:

@@ -49,7 +49,7 @@ class Kind:
     returns_weights = False  # (result, weights) is a result, too
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
-    is_decoder = False  # it is called in one way, in which it may be given lengths
+    is_given_lengths = False  # not by the call of the sheet, but by `adapt`
     may_be_overwritten: tuple[
         str, ...
     ] = ()  # arguments that may be changed: a caller does not need them again
@@ -130,11 +130,9 @@ class Part:
     @cached_property
     def is_masked(self) -> bool:
         """Whether it is given which words are padding."""
-        entry, kind = self.entry, self.kind
-        is_given = (
-            entry.uses_project_signature or kind.is_decoder or is_given_a_mask(entry, self.called)
-        )
-        return entry.masked and is_given
+        if self.entry.uses_project_signature or self.kind.is_given_lengths:
+            return True
+        return is_given_a_mask(self.entry, self.called)
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""

@@ -11,9 +11,9 @@ from imdbattn.tools.check.kinds import KINDS
 from imdbattn.tools.check.part import Own, Part
 from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.running import mistake_of, run_rules
-from imdbattn.tools.check.sheets import SHEETS, Sheet, choose, load, matches
+from imdbattn.tools.check.sheets import SHEETS, Sheet, choose_sheet, load, matches
 
-HELPER = "It was not checked: {} uses it, and not as {}."
+HELPER = "It was not checked: {} calls it, but not as {}."
 
 
 def check_file(
@@ -76,21 +76,19 @@ def check_each(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> I
         if helped:
             outcome.parts[part.name] = []
             continue
-        yield from run_rules(chosen, outcome, uses_wrong=uses(part.make, wrong, own))
-        results = [result for result in outcome.results if result.part == part.name]
-        if any(result.held is False or result.finding == "blocked" for result in results):
+        if (yield from run_rules(chosen, outcome, uses_wrong=uses(part.make, wrong, own))):
             wrong.append(part.make)
     yield outcome
 
 
 def part_helped(part: Part, parts: list[Part], own: Own) -> str:
-    """Returns the name of a part that has the right shape and uses this one, which is named like a
-    part and has not; "" if there is none.
+    """Returns the name of a part of the right shape that uses this one, if this one has a part's
+    name but not its shape; "" if there is none.
     """
     if not part.entry.any_name or has_shape(part):
         return ""
-    users = (one for one in parts if one is not part and uses(one.make, [part.make], own))
-    return next((one.name for one in users if has_shape(choose_call(one))), "")
+    users = (user for user in parts if user is not part and uses(user.make, [part.make], own))
+    return next((user.name for user in users if has_shape(choose_call(user))), "")
 
 
 def add_names(outcome: Outcome, part: Part, sheet: Sheet) -> None:
@@ -126,7 +124,7 @@ def sheet_of(things: Own, named: Own, sheet_name: str | None) -> Sheet:
         return load(sheet_name)
     sheets = [load(name) for name in SHEETS]
     having = [sheet for sheet in sheets if named and named.keys() <= {*sheet.parts}]
-    return having[0] if having else choose(sheets, named | things)
+    return having[0] if having else choose_sheet(sheets, named | things)
 
 
 def parts_among(sheet: Sheet, things: Own, file: str, own: Own) -> list[Part]:
@@ -157,12 +155,12 @@ def uses(thing: Any, others: list[Any], own: Own) -> bool:
     seen: list[Any] = []
     left = [thing]
     while left:
-        one = left.pop()
-        if any(one is other for other in others):
+        user = left.pop()
+        if any(user is other for other in others):
             return True
-        if str(getattr(one, "__module__", "")).startswith("torch") or one in seen:
+        if str(getattr(user, "__module__", "")).startswith("torch") or user in seen:
             continue
-        seen.append(one)
-        left += getattr(one, "__bases__", ())
-        left += [own[name] for name in names_in(one) if callable(own.get(name))]
+        seen.append(user)
+        left += getattr(user, "__bases__", ())
+        left += [own[name] for name in names_in(user) if callable(own.get(name))]
     return False

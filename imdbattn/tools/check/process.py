@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -35,8 +34,7 @@ def run_all(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             source.read(file)
-            names = dict(options.name)
-            outcome = check_in_child(file, names, options.seconds, options.memory, options.sheet)
+            outcome = check_in_child(file, options)
         except (UserError, OSError) as error:
             outcome = Outcome(file, error=in_line(error, None))
         if outcome.error and not several and kind != "gradescope":
@@ -48,16 +46,11 @@ def run_all(options: argparse.Namespace) -> int:
     return max(outcome.status for outcome in outcomes)
 
 
-def check_in_child(
-    file: str, names: Mapping[str, str], seconds: float, gibibytes: float, sheet: str | None = None
-) -> Outcome:
-    """Checks the file. A check that does not end, or that ends the process, is a finding.
-
-    sheet: as for parts.check_file.
-    """
+def check_in_child(file: str, options: argparse.Namespace) -> Outcome:
+    """Checks the file. A check that does not end, or that ends the process, is a finding."""
     from tempfile import TemporaryFile  # it imports random; students may have a random.py
 
-    late = False
+    late, sheet = False, options.sheet
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
     )
@@ -65,11 +58,11 @@ def check_in_child(
     with TemporaryFile() as messages, TemporaryFile() as prints:
         arguments = [
             str(messages.fileno()),
-            str(seconds),
-            str(gibibytes),
+            str(options.seconds),
+            str(options.memory),
             os.path.abspath(file),
-            json.dumps(names),
-            "" if sheet is None else sheet if sheet in SHEETS else os.path.abspath(sheet),
+            json.dumps(dict(options.name)),
+            os.path.abspath(sheet) if sheet and sheet not in SHEETS else sheet or "",
         ]
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", CHILD_CODE, *arguments],
@@ -81,7 +74,7 @@ def check_in_child(
             start_new_session=True,
         )
         try:
-            child.wait(IMPORT_SECONDS + seconds)
+            child.wait(IMPORT_SECONDS + options.seconds)
         except subprocess.TimeoutExpired:
             late = True
         finally:
@@ -95,7 +88,7 @@ def check_in_child(
         prints.seek(max(0, prints.seek(0, os.SEEK_END) - PRINTED_BYTES))
         outcome.printed = prints.read().decode(errors="replace").strip()
     if not (outcome.done or outcome.error):
-        end_early(outcome, -signal.SIGALRM if late else child.returncode, seconds)
+        end_early(outcome, -signal.SIGALRM if late else child.returncode, options.seconds)
     return outcome
 
 

@@ -1,7 +1,7 @@
 """How rules are run, and the finding for an exception of the student's code."""
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import torch
 
@@ -12,8 +12,9 @@ from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.tables import Mistake, describe
 
 
-def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Iterator[Outcome]:
-    """Adds the results of the part's rules. Yields the outcome before each of them.
+def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Generator[Outcome, None, bool]:
+    """Adds the results of the part's rules. Yields the outcome before each of them, and returns
+    whether one of them fails.
 
     All rules need the first one. uses_wrong: whether the part uses one with a finding, which may be
     the cause of what is found here.
@@ -30,6 +31,7 @@ def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Iterator[Outcom
         if result.held is False or result.finding == "blocked":
             failed.add(rule.name)
         outcome.results.append(result)
+    return bool(failed)
 
 
 def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:

@@ -1,7 +1,7 @@
 """Sheets of exercises: which classes and functions they ask for, how these are made and called, and
 with which part they are compared. A sheet is a YAML file; those of the package are in sheets/.
 
-Expressions of a sheet are Python, and run like the solution that is checked.
+Expressions of a sheet are Python; they are run like the solution that is checked.
 """
 
 import inspect
@@ -17,7 +17,7 @@ except ImportError:
     from yaml import SafeLoader
 import yaml
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.tools.check.tables import SIGNATURES
 
 FOLDER = Path(__file__).parent / "sheets"
@@ -30,7 +30,7 @@ class CallForm:
     """One way to call a part: patterns of arguments' names, as "mask|masks", and expressions."""
 
     arguments: dict[str, str]
-    says: str = ""  # what is noted if this is the way of the solution
+    says: str = ""  # what is noted if the solution is called so
     result: str = "y"  # the part's result, from that of the call
 
     @property
@@ -52,21 +52,22 @@ def meant(name: str, wanted: Iterable[str]) -> str | None:
 
 @dataclass
 class Entry:
-    """What a sheet asks for. Several kinds: the first one that the solution agrees with."""
+    """A part that a sheet asks for. Of several kinds, the first that the solution agrees with is
+    taken.
+    """
 
     name: str
     names: list[str]  # patterns of the names that it may have
     kinds: list[str]
     call_forms: list[CallForm]
     signature: str
-    uses_project_signature: bool  # made and called as its kind: the sheet does not say how
+    uses_project_signature: bool  # it is made and called as its kind is in this project
     make: dict[str, Any] = field(default_factory=dict)
     method: str = ""  # the method that is called instead of forward
     sizes: dict[str, Any] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)  # patterns; one argument must match
     unless: list[str] = field(default_factory=list)  # patterns; no argument may match
     free: bool = False  # a class that has other arguments is not checked, and not wrong
-    masked: bool = True
     any_name: bool = False  # the name does not show that the sheet is meant
     optional: bool = False  # it is not listed as absent
     change: str = ""
@@ -90,8 +91,8 @@ class Entry:
         return not any(meant(name, self.unless) for name in given)
 
     def can_be_called(self, thing: Any) -> bool:
-        """Returns whether a class is called with as many arguments as in one of the ways; a mask
-        may be absent.
+        """Returns whether a class takes as many arguments as one of the calls has; a mask may be
+        absent.
         """
         if (forward := getattr(thing, "forward", None)) is None:
             return False
@@ -104,7 +105,7 @@ class Entry:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
     def count_known_arguments(self, thing: Any) -> int:
-        """Returns the number of arguments of the class or function whose names are the sheet's."""
+        """Returns how many arguments of the class or function have a name that the sheet knows."""
         known = [*self.make, *(key for form in self.call_forms for key in form.arguments)]
         given = arguments_named(thing, self.method or "forward")
         return sum(meant(name, known) is not None for name in given)
@@ -153,23 +154,22 @@ def load(name: str) -> Sheet:
     if file.suffix not in (".yaml", ".yml"):
         raise UserError(f"there is no sheet {name!r}: {', '.join(SHEETS)}, or a YAML file")
     content = yaml.load(file.read_text(encoding="utf-8"), SafeLoader)
-    if not isinstance(content, dict) or not isinstance(content.get("parts"), dict):
-        raise UserError(f"{name} is not a sheet: it has no parts")
-    entries = [entry_of(name, part, keys) for part, keys in content["parts"].items()]
+    entries: list[Entry] = []
+    with wrapping_errors(f"{name} is not a sheet with parts"):
+        parts = content["parts"].items()
+    for part, keys in parts:
+        with wrapping_errors(f"{name}: {part}"):
+            entries.append(entry_of(part, keys))
     if content.get("with"):
         entries += [replace(entry, optional=True) for entry in load(content["with"]).entries]
     title = str(content.get("title", file.stem))
     return Sheet(file.stem, title, entries, str(content.get("about", "")))
 
 
-def entry_of(sheet: str, part: str, keys: Any) -> Entry:
-    """Raises UserError for what is missing or not known, by name."""
-    where = f"{sheet}: {part}"
-    if not isinstance(keys, dict) or "kind" not in keys:
-        raise UserError(f"{where} needs a kind")
+def entry_of(part: str, keys: dict[str, Any]) -> Entry:
     kinds, patterns = as_list(keys["kind"]), [*keys.get("make", {})]
     if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
-        raise UserError(f"{where}: there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
+        raise UserError(f"there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
     signature = SIGNATURES[kinds[0]]
     calls = keys.get("calls", {name: name for name in re.findall(r"\w+", signature)})
     others: dict[str, Any] = {"signature": signature, "uses_project_signature": "calls" not in keys}
@@ -177,12 +177,9 @@ def entry_of(sheet: str, part: str, keys: Any) -> Entry:
     for key in ("names", "needs", "unless"):
         others[key] = as_list(keys.get(key, [re.escape(part)] if key == "names" else []))
         patterns += others[key]
-    try:
-        for pattern in patterns:
-            re.compile(pattern)
-        return Entry(part, kinds=kinds, call_forms=[*map(call_form_of, as_list(calls))], **others)
-    except (AttributeError, TypeError, re.error) as error:
-        raise UserError(f"{where}: {in_line(error)}") from error
+    for pattern in patterns:
+        re.compile(pattern)
+    return Entry(part, kinds=kinds, call_forms=[*map(call_form_of, as_list(calls))], **others)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -195,7 +192,7 @@ def call_form_of(call: dict[str, Any]) -> CallForm:
     return CallForm(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
-def choose(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
+def choose_sheet(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
     """Returns the sheet that most of these classes and functions of a file belong to, by their
     names. Of equal numbers, the names of arguments decide; the first sheet is that of the project.
     """
