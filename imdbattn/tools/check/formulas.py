@@ -1,5 +1,6 @@
 """Expressions of sheets and of the tables in mistakes/, computed and compared with results."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,19 +15,19 @@ from torch import Tensor
 from imdbattn.tools.check.numbers import Differs, NotCompared, mistake, same, show
 from imdbattn.tools.check.tables import Mistake, Table, Variant
 
-Names = dict[str, Any]  # what the expressions of a table use
+Names = dict[str, Any]  # what an expression may use
 Call = Callable[..., Any]
 RIGHT = ""
-NOTE = "note"  # instead of a finding: it differs from the sheet, and is defensible
+NOTE = "note"  # instead of a finding: the result differs from the sheet, but is defensible
 
 
 class Binding(NamedTuple):
     """The values with which a formula is computed.
 
     names: a function from the arguments of an example to the names that the formula uses. finding:
-    RIGHT, or the finding of a mistake that these values make, with its sentence. is_usual: whether
-    further mistakes are looked for with these names. has_others: whether the part has parameters
-    that the formula has not.
+    RIGHT, or the mistake of using these values, with its sentence. is_usual: whether the mistakes
+    of the table are looked for with these names. has_others: whether the part has parameters that
+    the formula does not use.
     """
 
     names: Call
@@ -70,8 +71,8 @@ def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
-    name, change: of the part. examples: description -> its arguments. results: for each example;
-    the steps can use them as `found`. keep: what of a result the formula defines.
+    name, change: of the part. examples: description -> arguments. results: of each example; the
+    steps can use them as `found`. keep: returns the numbers of a result that the formula defines.
     """
 
     name: str
@@ -83,15 +84,18 @@ class Comparison:
     keep: Call = identity
 
     @property
+    def rights(self) -> list[Binding]:
+        return [binding for binding in self.bindings if binding.finding == RIGHT]
+
+    @property
     def usual(self) -> list[Call]:
         """The names with which known mistakes are looked for."""
-        return [one.names for one in self.bindings if one.finding == RIGHT and one.is_usual]
+        return [binding.names for binding in self.rights if binding.is_usual]
 
     @torch.no_grad()
     def is_right(self) -> bool:
         """Returns whether the formula gives the results."""
-        rights = [one.names for one in self.bindings if one.finding == RIGHT]
-        return any(self.holds({}, names) for names in rights)
+        return any(self.holds({}, binding.names) for binding in self.rights)
 
     def differences(
         self, changes: dict[str, str], names: Call, keep: Call | None = None
@@ -108,48 +112,49 @@ class Comparison:
         """Returns whether the changed steps give the results."""
         return next(self.differences(changes, names, keep), None) is None
 
-    def differs(self, other: str, names: Call) -> Mistake:
-        found = [one for one in self.differences({}, names) if one[2] is not None]
-        text, y, z = min(found, key=lambda one: one[1].numel())
+    def differs(self, other: str, names: Call) -> Mistake | None:
+        """Returns the finding with the smallest example; None if no right result is known."""
+        found = [(text, y, z) for text, y, z in self.differences({}, names) if z is not None]
+        if not found:
+            return None
+        text, y, z = min(found, key=lambda example: example[1].numel())
         values = {"other": other, "text": text, "part": self.name}
         fix = self.change("", self.table)
         return mistake("differs-from-reference", y, z, **values, fix=fix)
 
     def example(self, names: Call) -> str:
         """Returns the smallest example, with the right result if it is known."""
-        if next((one for one in self.differences({}, names) if one[2] is not None), None):
-            return self.differs("right", names).example
+        if difference := self.differs("right", names):
+            return difference.example
         numbers = show(self.results[0].flatten()[:3].tolist())
         return f"For {next(iter(self.examples))}, the result is {numbers}."
 
     def mistakes(self) -> Iterator[tuple[Variant, Call]]:
-        """Those of the table with each right binding, and then those of the bindings."""
-        for variant in self.table.variants:
-            for names in self.usual:
-                yield variant, names
-        for one in self.bindings:
-            if one.finding != RIGHT:
-                yield (one.finding, one.sentence, {}), one.names
+        """Yields those of the table with the usual names, and then those of the bindings."""
+        yield from itertools.product(self.table.variants, self.usual)
+        for binding in self.bindings:
+            if binding.finding != RIGHT:
+                yield (binding.finding, binding.sentence, {}), binding.names
 
     @cached_property
     def known(self) -> tuple[Variant, Call] | None:
-        """The first mistake that gives the results; or one that gives those of padding, too, which
-        may tell them apart.
+        """The first mistake that gives all results; if none does, the first that gives those that
+        are kept. Results at padding may tell mistakes apart.
         """
         found = None
-        for one in self.mistakes():
-            if self.holds(one[0][2], one[1]):
-                found = found or one
-                if self.keep is identity or self.holds(one[0][2], one[1], identity):
-                    return one
+        for variant, names in self.mistakes():
+            if self.holds(variant[2], names):
+                found = found or (variant, names)
+                if self.keep is identity or self.holds(variant[2], names, identity):
+                    return variant, names
         return found
 
     @torch.no_grad()
     def named(self) -> Exception | None:
         """Returns the known mistake that gives the results; None if there is none."""
-        if (one := self.known) is None:
+        if self.known is None:
             return None
-        (finding, sentence, steps), names = one
+        (finding, sentence, steps), names = self.known
         if finding == NOTE:
             return Differs(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
@@ -158,10 +163,12 @@ class Comparison:
 
     @torch.no_grad()
     def unnamed(self) -> Exception:
-        """That the results differ, or NotCompared if no names must be those of the part."""
-        if not self.usual or any(one.has_others for one in self.bindings):
+        """Returns the finding that the results differ, or NotCompared if the parameters of the part
+        may not be those of the formula.
+        """
+        found = self.differs("that of the formula", self.usual[0]) if self.usual else None
+        if found is None or any(binding.has_others for binding in self.bindings):
             return NotCompared(
                 "Results were not compared: the parameters of the formula were not recognized."
             )
-        found = self.differs("that of the formula", self.usual[0])
         return replace(found, finding=self.table.texts.get("differs", found.finding))

@@ -248,16 +248,14 @@ class AttentionKind(FormulaKind):
         return found + wrong
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
-        """Returns the orders in which W_v and W_O give the result of one word; if there is none,
-        the first ones, or all if that result is NaN.
-        """
+        """Returns the orders in which W_v and W_O give the result of one word; all if none does."""
         values = inputs(part, 1)[-2]
         fitting = [
             roles
             for roles in orders
             if same(roles.output(roles.projections[2](values)), results[1])
         ]
-        return fitting or orders[: 6 if bool(results[1].isfinite().all()) else None]
+        return fitting or orders
 
 
 class MultiHeadKind(AttentionKind):
@@ -325,7 +323,7 @@ def ignores_padding(attend: Call) -> bool:
 
 
 class LayerKind(FormulaKind):
-    """g(f(x)) or g(x + f(LN(x))): f is one of its modules, or computed by the layer itself."""
+    """g(f(x)) or g(x + f(LN(x))). f is a module of the layer, or the layer computes it itself."""
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         children = list(net.modules())[1:]
@@ -369,8 +367,8 @@ class LayerKind(FormulaKind):
         return found + wrong
 
 
-MOST_MISTAKES_IN_LAYER = 700  # mistakes of attention in a layer that are tried
-# These are mistakes of attention alone: in a layer they are right, or cannot be told.
+MOST_MISTAKES_IN_LAYER = 700  # the number of mistakes of attention that are tried in a layer
+# Mistakes of attention alone: in a layer they are right, or have no effect of their own.
 ONLY_OF_ATTENTION = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 
 
@@ -482,7 +480,7 @@ class ModelKind(ClassifierKind):
         return model.MODEL
 
 
-KIND_CLASSES: dict[str, type[Kind]] = {  # what others use comes first
+KIND_CLASSES: dict[str, type[Kind]] = {  # a part comes before those that use it
     "masked_softmax": MaskedSoftmaxKind,
     "scaled_dot_product_attention": DotProductKind,
     "MultiHeadAttention": MultiHeadKind,

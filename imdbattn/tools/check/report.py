@@ -224,16 +224,16 @@ def as_csv(outcomes: list[Outcome]) -> str:
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])
-    for one in outcomes:
-        is_graded = any(value is not None for value in one.earned().values())
-        points = one.total if one.points and is_graded else ""
-        of_points = sum(one.points.values()) if one.points else ""
+    for outcome in outcomes:
+        is_graded = any(value is not None for value in outcome.earned().values())
+        points = outcome.total if outcome.points and is_graded else ""
+        of_points = sum(outcome.points.values()) if outcome.points else ""
         findings = "; ".join(
             f"{r.part}: {r.finding}" + f" ({r.example})" * (r.finding == "raises")
-            for r in one.of(False)
+            for r in outcome.of(False)
         )
-        counts = [sum(one.made), len(one.made), one.unmade]
-        writer.writerow([one.file, *counts, points, of_points, findings, one.error])
+        counts = [sum(outcome.made), len(outcome.made), outcome.unmade]
+        writer.writerow([outcome.file, *counts, points, of_points, findings, outcome.error])
     return rows.getvalue().rstrip("\n")
 
 

@@ -1,6 +1,5 @@
-"""The rules that hold for every part.
-
-These are: shape, same results, finite numbers, registered weights, gradients, unchanged inputs.
+"""The rules for all kinds of parts: shape, repeatable and finite results, an unchanged input,
+padding and other reviews without an effect, registered weights, and gradients.
 """
 
 from collections.abc import Callable
@@ -70,13 +69,13 @@ def batch(part: Part) -> None:
         given = inputs(part, *lengths)
         together = call(part, net, *given)
         for row, length in enumerate(lengths):
-            one = [x[row : row + 1] for x in given]
-            short = [
-                cut(x, letters, length) for x, (_, letters) in zip(one, dimensions, strict=True)
+            review = [x[row : row + 1] for x in given]
+            words = [
+                cut(x, letters, length) for x, (_, letters) in zip(review, dimensions, strict=True)
             ]
-            alone = call(part, net, *short)
+            alone = call(part, net, *words)
             values = {"text": text, "length": length, "more": 4 - length}
-            padded = cut(call(part, net, *one), result, length)
+            padded = cut(call(part, net, *review), result, length)
             if not same(padded, alone, 2e-3):
                 raise mistake("depends-on-padding", alone, padded, **values)
             other = cut(together[row : row + 1], result, length)
