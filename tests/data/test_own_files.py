@@ -185,6 +185,22 @@ def test_a_missing_text_is_refused_and_never_read_as_a_word(data_settings, tmp_p
             found_in(read) if read else open_lines(file)
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([["text", "label"], ["a", "pos"], ["text", "label"]], "row 1 (counted from 0) repeats"),
+        ([["text", "label", "text"], ["a", "pos", "b"]], "2 columns 'text'"),
+    ],
+)
+def test_an_excel_file_that_repeats_its_header_or_a_column_is_refused(
+    data_settings, tmp_path, rows, message
+):
+    pytest.importorskip("openpyxl")
+    pd.DataFrame(rows).to_excel(tmp_path / "reviews.xlsx", header=False, index=False)
+    with pytest.raises(UserError, match=re.escape(message)):
+        found_in(at(data_settings, tmp_path / "reviews.xlsx"))
+
+
 # --- names in settings ----------------------------------------------------------------------------
 
 WORD = st.text("aeEnuls01_:.+~- ", min_size=1, max_size=6).map(str.strip).filter(bool)

@@ -203,21 +203,23 @@ def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iter
     lines = partial(read_lines, file)
     if suffix_of(file) == ".parquet":
         return parquet_rows(file, columns)
-    if suffix_of(file) == ".xlsx":
-        return json_rows(sheet_objects(file), columns)
     if suffix_of(file) in (".jsonl", ".json"):
         return json_rows(json_objects(lines()), columns)
     if not is_table(file):
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     if file.is_fifo():
         raise UserError(f"{file} is a pipe, and a table is read several times: write it to a file")
-    rows = read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t")
-    names = next(rows, [])
+    if suffix_of(file) == ".xlsx":
+        rows = sheet_rows(file)
+    else:
+        rows = map(tuple, read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t"))
+    header = next(rows, ())
+    names = [name or "" for name in header]
     places = [names.index(name) for name in columns if name in names]
 
     def chosen() -> Iterator[Row]:
         for number, row in enumerate(rows):
-            if row == names and len(names) > 1:
+            if row == header and len(names) > 1:
                 raise ValueError(f"{counted(number)} repeats the header: remove it")
             yield tuple(row[place] for place in places)
 
@@ -251,17 +253,17 @@ def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterato
     return table.schema_arrow.names, rows()
 
 
-def sheet_objects(file: Path) -> Iterator[dict[str, object]]:
-    """Returns the rows of an Excel file with one sheet, read by pandas; an empty cell is NaN."""
+def sheet_rows(file: Path) -> Iterator[Row]:
+    """Returns the header and the rows of an Excel file with one sheet, read by pandas."""
     import pandas as pd
 
     sheets = pd.read_excel(
-        file, sheet_name=None, dtype=object, keep_default_na=False, na_values=[""]
+        file, sheet_name=None, header=None, dtype=object, keep_default_na=False, na_values=[""]
     )
     if len(sheets) != 1:
         raise ValueError(f"it has the sheets {', '.join(sheets)}: save one of them as .csv")
     (table,) = sheets.values()
-    return iter(table.rename(columns=str).to_dict("records"))
+    return (tuple(map(text_of_cell, row)) for row in table.itertuples(index=False))
 
 
 def json_objects(lines: Iterable[str]) -> Iterator[dict[str, object]]:
