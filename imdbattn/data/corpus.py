@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 TOKENS_FORMAT = 20  # version of the cache entries; increment it when their content changes
 FEW_KNOWN = 0.7  # a smaller share of known words causes a warning
 VECTORS_REMEDY = (
-    "the vectors may be for another language (set data.vectors.path), or the text may have no"
-    " spaces between words (set data.tokenizer)"
+    "the vectors may be for another language (set data.vectors.path), or their words may have"
+    " capital letters, or the text no spaces between words (set data.tokenizer)"
 )
 
 
