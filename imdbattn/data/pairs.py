@@ -133,7 +133,6 @@ class PairCorpus(Corpus):
     """Pairs, and the vocabularies that their ids index."""
 
     splits: dict[str, Pairs]
-    generated: bool  # whether these are generated strings, not sentences
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
 
@@ -175,7 +174,6 @@ def prepare_pairs(
             check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)
     return PairCorpus(
         splits=splits,
-        generated=generated,
         items_name=items,
         source_kind=source.kind,
         source_key=source.key,

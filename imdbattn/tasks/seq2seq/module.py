@@ -166,11 +166,12 @@ class Seq2SeqModule(Learner):
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> Seq2SeqScores:
         items_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
-        split = data.corpus.splits[data.scored_split if self.trainer.testing else "validation"]
+        trainer: Any = self.trainer
+        loader = trainer.test_dataloaders if trainer.testing else trainer.val_dataloaders
+        all_references = loader.maker.split.references
         _, target = vocabularies(self.hparams)
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
-        references = [split.references[item] for item in items_N.tolist()]
+        references = [all_references[item] for item in items_N.tolist()]
         columns = (items_N, lengths_N, symbols_N, losses_N, log_probability_N)
-        has_bleu = not data.corpus.generated
+        has_bleu = self.settings.data.source != "reverse"
         return Seq2SeqScores(*columns, texts, references, has_bleu)
