@@ -20,11 +20,11 @@ def main() -> None:
     the checker itself raised an exception; of several files, the largest.
     """
     replace_unencodable_output()
-    # A student's random.py may be there.
+    # The working directory may have a student's random.py.
     sys.path[:] = [path for path in sys.path if path and Path(path) != Path.cwd()]
-    # This also ends the child.
+    # The exit runs the code that ends the child process.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of the output may end
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the program that reads the output may end first
     try:
         status = process.run_all(parse(sys.argv[1:]))
     except (UserError, OSError, yaml.YAMLError) as error:

@@ -361,15 +361,12 @@ class LayerKind(FormulaKind):
             for finding, text, steps in (
                 table.variants if len(wrong) < MOST_MISTAKES_IN_LAYER else ()
             ):
-                if finding not in ONLY_OF_ATTENTION:
-                    inside = partial(attention_of, roles, heads, table.steps | steps)
-                    wrong.append(Binding(partial(names, inside), finding, text))
+                inside = partial(attention_of, roles, heads, table.steps | steps)
+                wrong.append(Binding(partial(names, inside), finding, text))
         return found + wrong
 
 
 MOST_MISTAKES_IN_LAYER = 700  # the number of mistakes of attention that are tried in a layer
-# Mistakes of attention alone: in a layer they are right, or have no effect of their own.
-ONLY_OF_ATTENTION = ("skip-in-attention", "no-output-projection", "no-attention", "one-head")
 
 
 def layer_names(attention: Call, x: Tensor, m: Tensor, norm: Call, g: Call) -> Names:

@@ -33,7 +33,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=named,
         default=[],
         metavar="PART=NAME",
-        help="a part that has another name",
+        help="the name that a part has in the file",
     )
     add(
         "--sheet",
@@ -44,15 +44,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="?",
         const=PROJECT,
         metavar="SHEET",
-        help="print a file to fill in, of a sheet or with the parts of this project, and exit",
+        help="print a file to fill in, of a sheet (default: the parts of this project), and exit",
     )
-    add("--format", choices=FORMATS, help="what is printed (default: text, for several files csv)")
+    add("--format", choices=FORMATS, help="output format (default: text; csv for several files)")
     add(
         "--points",
         type=points,
         default={},
         metavar="FILE",
-        help="a YAML file with the points of each part; these parts are then required",
+        help="a YAML file with the points of each part; these parts are required",
     )
     add(
         "--require",
@@ -61,12 +61,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="PART,PART",
         help="parts that the file must have",
     )
-    add("--seconds", type=positive, default=60.0, help="limit of time for each file (default: 60)")
+    add("--seconds", type=positive, default=60.0, help="time limit for each file (default: 60)")
     add(
         "--memory",
         type=positive,
         default=1.0,
-        help="limit of memory in GiB, beyond that of imports (default: 1)",
+        help="memory limit in GiB, in addition to what imports use (default: 1)",
     )
     options = parser.parse_args(arguments)
     if not options.files and options.stub is None:
@@ -74,15 +74,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
-    asked = [*dict(options.name), *options.require, *options.points]
-    if asked:
+    if asked := [*dict(options.name), *options.require, *options.points]:
         sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else SHEETS)]
         entries = [entry for sheet in sheets for entry in sheet.entries]
-        allowed = [name for one in entries for name in (one.name, *one.kinds)]
+        known = dict.fromkeys(name for entry in entries for name in (entry.name, *entry.kinds))
         for part in asked:
-            if part not in allowed:
-                known = ", ".join(dict.fromkeys(allowed))
-                raise UserError(f"there is no part {part!r}: {known}")
+            if part not in known:
+                raise UserError(f"there is no part {part!r}: {', '.join(known)}")
     return options
 
 
