@@ -118,13 +118,7 @@ class FormulaKind(Kind):
         return y.detach()
 
 
-class MaskedSoftmaxKind(FormulaKind):
-    may_be_overwritten = ("scores",)
-
-
 class MaskedMeanKind(FormulaKind):
-    may_be_overwritten = ("x",)
-
     def examples(self, part: Part) -> Names:
         x_BTD, numbers = normal(3, 4, WIDTH), torch.zeros(1, 3, WIDTH)
         x_BTD[0, 1], x_BTD[1, 0, 2], numbers[0, :, 0] = 0, 0, torch.tensor([2.0, 4.0, 30.0])
@@ -136,7 +130,7 @@ class MaskedMeanKind(FormulaKind):
 
 
 class DotProductKind(FormulaKind):
-    returns_weights, may_be_overwritten = True, ("q",)
+    returns_weights = True
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         return [Binding(partial(attention_names, None, 0))]
@@ -174,14 +168,10 @@ class AccuracyKind(PositionsKind):
 class EncodingKind(FormulaKind):
     """A module that adds positions to vectors."""
 
-    may_be_overwritten = ("x",)
+    may_overwrite_first = True
 
     def rules(self) -> list[Rule]:
-        return [
-            *rules.FIRST,
-            Rule("reference", reference, ("repeatable",)),
-            Rule("batch", rules.batch, ("repeatable", "reference")),
-        ]
+        return [*rules.FIRST, *RESULT_RULES[:2]]
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         names = lambda x: {"x": x, "length": x.shape[1], "width": x.shape[2]}  # noqa: E731
@@ -478,7 +468,7 @@ class ModelKind(ClassifierKind):
 
 
 KIND_CLASSES: dict[str, type[Kind]] = {  # a part comes before those that use it
-    "masked_softmax": MaskedSoftmaxKind,
+    "masked_softmax": FormulaKind,
     "scaled_dot_product_attention": DotProductKind,
     "MultiHeadAttention": MultiHeadKind,
     "MultiHeadSelfAttention": MultiHeadSelfKind,

@@ -1,6 +1,5 @@
 """Numbers that checks compare, and the exceptions with which a check ends."""
 
-import math
 from typing import Any
 
 import torch
@@ -41,13 +40,8 @@ def same(first: Tensor, second: Tensor, tolerance: float = 1e-3) -> bool:
         return torch.equal(first, second.to(first.dtype))
     if not second.numel():
         return True
-    first, second = first.detach(), second.detach()
-    largest = float((first - second).abs().max())
-    if math.isfinite(largest):  # and so are the numbers
-        return largest <= tolerance * float(second.abs().max())
-    size = second.nan_to_num(0, 0, 0).abs().max()
-    equal = (first == second) | (first != first) & (second != second)
-    return bool((((first - second).abs() <= tolerance * size) | equal).all())
+    largest = float(second.detach().nan_to_num(0, 0, 0).abs().max())
+    return torch.allclose(first.to(second), second, 0, tolerance * largest, equal_nan=True)
 
 
 def show(values: Any, digits: int = 3) -> str:

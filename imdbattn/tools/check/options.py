@@ -30,7 +30,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--name",
         action="append",
-        type=named,
+        type=lambda text: text.partition("=")[::2],
         default=[],
         metavar="PART=NAME",
         help="the name that a part has in the file",
@@ -88,13 +88,6 @@ def positive(text: str) -> float:
     if not 0 < float(text) < 1e6:
         raise ValueError
     return float(text)
-
-
-def named(text: str) -> tuple[str, str]:
-    part, _, name = text.partition("=")
-    if not name.isidentifier():
-        raise ValueError
-    return part, name
 
 
 def points(file: str) -> dict[str, float]:

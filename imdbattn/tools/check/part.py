@@ -50,9 +50,7 @@ class Kind:
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
     is_given_lengths = False  # not by the call of the sheet, but by `adapt`
-    may_be_overwritten: tuple[
-        str, ...
-    ] = ()  # arguments that may be changed: a caller does not need them again
+    may_overwrite_first = False  # its first argument, as a function of tensors may
     variants: tuple[dict[str, Any], ...] = ({},)  # combinations of options
 
     def __init__(self, name: str) -> None:

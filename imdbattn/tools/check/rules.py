@@ -55,7 +55,8 @@ def input_unchanged(part: Part) -> None:
     before = dict(zip(part.kind.given, inputs(part, *lengths), strict=False))
     for name, after in zip(part.kind.given, given, strict=False):
         if not torch.equal(before[name], after):
-            if name not in part.kind.may_be_overwritten:
+            may_be_overwritten = part.kind.may_overwrite_first or not part.kind.is_module
+            if not may_be_overwritten or name != part.kind.given[0]:
                 raise mistake("changes-its-input", before[name], after, name=name)
             reason = f"Its argument {name} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
