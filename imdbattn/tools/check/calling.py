@@ -66,8 +66,10 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
             name = unused[0].rpartition(".")[0]
             raise mistake("module-not-called", unused=name, names=", ".join(unused[:4]))
     randomize(module, seed, part.kind.gain)
-    if part.kind.is_model and not part.entry.uses_project_signature:  # it may have its own
-        set_vectors(module, table_VD)
+    if part.kind.is_model and not part.entry.uses_project_signature:  # it may make its own table
+        for parameter in module.parameters():
+            if parameter.shape == table_VD.shape:
+                parameter.data.copy_(table_VD)
     return module.eval()
 
 
@@ -77,13 +79,6 @@ def randomize(module: nn.Module, seed: int, gain: float = 1.0) -> None:
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
             parameter.data.normal_(std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
-
-
-def set_vectors(module: nn.Module, table_VD: Tensor) -> None:
-    """Gives the vectors to the embedding, or the parameter, that a model makes itself."""
-    for parameter in module.parameters():
-        if parameter.shape == table_VD.shape:
-            parameter.data.copy_(table_VD)
 
 
 def nets(part: Part) -> Iterator[tuple[str, Any]]:

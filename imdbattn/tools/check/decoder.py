@@ -85,14 +85,6 @@ def decoded(part: Part) -> None:
         call(part, net_of(part), *inputs(part, *lengths))
 
 
-def changed_at(given: list[Tensor], step: int, vocabulary: int) -> list[Tensor]:
-    """Returns the arguments with another token of the target at this step, in all reviews."""
-    *others, tokens_BS = given
-    tokens_BS = tokens_BS.clone()
-    tokens_BS[:, step] = (tokens_BS[:, step] + 1) % vocabulary
-    return [*others, tokens_BS]
-
-
 def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
     if same(first, second, NO_EFFECT):
         raise mistake(finding, first, **values)
@@ -107,10 +99,12 @@ def returns_logits(part: Part) -> None:
 
 def steps(part: Part) -> None:
     """Each step reads its own token and, by the state, earlier ones, but no later ones."""
-    net, given = net_of(part), inputs(part, *LENGTHS)
-    y = call(part, net, *given)
+    net, (*before, tokens_BS) = net_of(part), inputs(part, *LENGTHS)
+    y = call(part, net, *before, tokens_BS)
     for step in range(STEPS):
-        z = call(part, net, *changed_at(given, step, part.sizes["V"]))
+        other_BS = tokens_BS.clone()
+        other_BS[:, step] = (other_BS[:, step] + 1) % part.sizes["V"]
+        z = call(part, net, *before, other_BS)
         if not same(y[:, :step], z[:, :step], 1e-5):
             raise mistake("sees-later-tokens", y[:, :step], z[:, :step], step=step + 1)
         require_effect("decoder-input-not-used", y[:, step], z[:, step], step=step + 1)

@@ -73,16 +73,17 @@ RESULT_RULES = [
     Rule("batch", rules.batch, ("repeatable", "registered", "reference")),
     Rule("finite", rules.finite, ("registered", "reference", "input-unchanged")),
 ]
-GRADIENT_RULE = Rule("gradients", rules.gradients, ("registered", "reference", "input-unchanged"))
 
 
 class FormulaKind(Kind):
     """A part whose result is that of the formula with the same name in mistakes/."""
 
     def rules(self) -> list[Rule]:
-        if self.is_module:
-            return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES, GRADIENT_RULE]
-        return [*rules.FIRST, *RESULT_RULES]
+        if not self.is_module:
+            return [*rules.FIRST, *RESULT_RULES]
+        needs = ("registered", "reference", "input-unchanged")
+        gradients = Rule("gradients", rules.gradients, needs)
+        return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES, gradients]
 
     def examples(self, part: Part) -> Names:
         """Returns the inputs that are compared, by description; the last ones have padding."""

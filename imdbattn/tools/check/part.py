@@ -138,7 +138,7 @@ class Part:
 
     def accepts(self, option: str) -> bool:
         given = inspect.signature(self.make).parameters
-        kinds = [one.kind for one in given.values()]
+        kinds = [parameter.kind for parameter in given.values()]
         return option in given or inspect.Parameter.VAR_KEYWORD in kinds
 
     # --- how a sheet makes and calls it -----------------------------------------------------------
@@ -194,10 +194,10 @@ class Part:
 def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     """Returns whether an argument is a mask, or lengths; also if its arguments are unknown."""
     given = parameters_of(called)
-    for form in entry.call_forms:
-        if any(meant(name, form.masks) for name in given):
-            return True
-    return any(unknown(given, form.arguments) for form in entry.call_forms)
+    return any(
+        unknown(given, form.arguments) or any(meant(name, form.masks) for name in given)
+        for form in entry.call_forms
+    )
 
 
 def arguments_of(

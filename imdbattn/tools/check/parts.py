@@ -144,7 +144,7 @@ def parts_among(sheet: Sheet, things: Own, file: str, own: Own) -> list[Part]:
 def names_in(thing: Any) -> set[str]:
     """Returns the names that a function, or the methods of a class, use."""
     functions = vars(thing).values() if isinstance(thing, type) else [thing]
-    codes = [getattr(one, "__code__", None) for one in functions]
+    codes = [getattr(function, "__code__", None) for function in functions]
     return set().union(*(source.loaded(code) for code in codes if code))
 
 

@@ -84,24 +84,18 @@ def batch(part: Part) -> None:
                 raise mistake("depends-on-batch", alone, other, **values)
 
 
-def trained(part: Part, net: nn.Module, *given: Tensor) -> set[str]:
-    """Returns the parameters that get a gradient other than 0 from the squares of the result."""
-    if (y := call(part, net, *given)).requires_grad:
-        call_student(lambda: y.square().sum().backward())
-    return {name for name, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
-
-
 def finite(part: Part) -> None:
     """Padding, and a review without words, have finite results and gradients."""
     for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
+        may_be_nan = 0 in lengths and not part.entry.uses_project_signature
         for text, net in nets(part):
-            given = [
-                x.requires_grad_() if x.is_floating_point() else x for x in inputs(part, *lengths)
-            ]
+            given = inputs(part, *lengths)
+            for x in given:
+                x.requires_grad_(x.is_floating_point())
             try:
                 y = call(part, net, *given)
             except StudentError as error:
-                if 0 in lengths and not part.entry.uses_project_signature:
+                if may_be_nan:
                     reason = type(error.args[0]).__name__
                     raise NotChecked(f"A review without words raises {reason}.") from error
                 raise
@@ -109,19 +103,13 @@ def finite(part: Part) -> None:
                 call_student(lambda y=y: y.square().sum().backward())
             tensors = list(zip(part.kind.given, given, strict=False))
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
-            found = [("result", "the result", y)]
-            found += [
-                ("gradient", f"the gradient of {name}", x.grad)
-                for name, x in tensors
-                if x.grad is not None
-            ]
-            for what, name, values in found:
-                if not bool(values.isfinite().all()):
-                    is_other = what == "result" and not bool(values[1:].isfinite().all())
-                    if 0 in lengths and not part.entry.uses_project_signature and not is_other:
+            grads = [(f"the gradient of {name}", x.grad) for name, x in tensors]
+            for name, values in [("the result", y), *grads]:
+                if values is not None and not bool(values.isfinite().all()):
+                    if may_be_nan and (values is not y or bool(y[1:].isfinite().all())):
                         raise NotChecked(WITHOUT_WORDS)
                     wrong = values[~values.isfinite()]
-                    raise mistake(finding, wrong, text=text, what=what, name=name)
+                    raise mistake(finding, wrong, text=text, name=name)
 
 
 def require_no_lists(net: nn.Module) -> None:
@@ -172,10 +160,13 @@ def require_parameters(net: nn.Module, second: nn.Module, run: Callable[[], Tens
 def gradients(part: Part) -> None:
     """Every parameter receives a gradient."""
     made = [net for _, net in nets(part)]
-    # CLS is unused without it
-    used = set().union(*(trained(part, net, *inputs(part, 3, 3, 3, 3)) for net in made))
+    used: set[str] = set()  # with any options: CLS is unused without its option
+    for net in made:
+        if (y := call(part, net, *inputs(part, 3, 3, 3, 3))).requires_grad:
+            call_student(lambda y=y: y.square().sum().backward())
+        used |= {k for k, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
     left = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
-    # the gradient of a bias may be 0
+    # The gradient of a bias may be 0.
     if without := [k for k, p in left if p.grad is None or p.ndim > 1]:
         names = ", ".join(without[:4]) + ", ..." * (len(without) > 4)
         raise mistake("no-gradient", count=len(without), names=names)

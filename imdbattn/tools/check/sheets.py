@@ -140,7 +140,7 @@ def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
         return {}
     found.pop("self", None)
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return {name: one for name, one in found.items() if one.kind not in kinds}
+    return {name: parameter for name, parameter in found.items() if parameter.kind not in kinds}
 
 
 def load(name: str) -> Sheet:
@@ -191,12 +191,12 @@ def call_form_of(call: dict[str, Any]) -> CallForm:
 
 def choose_sheet(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
     """Returns the sheet that most of these classes and functions of a file belong to, by their
-    names. Of equal numbers, the names of arguments decide; the first sheet is that of the project.
+    names. Of equal numbers, the names of arguments decide. The first sheet is that of the project.
     """
     best, best_rank = sheets[0], (0, 0, False)
     project: list[str] = []
     for sheet in sheets:
-        found = [one for one in matches(sheet, own) if not exchanges_masks(one[0], one[2])]
+        found = [match for match in matches(sheet, own) if not exchanges_masks(match[0], match[2])]
         project += [name for entry, name, _ in found if entry.uses_project_signature]
         sure = {
             entry.name: (entry, thing)
@@ -241,5 +241,5 @@ def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[Match]:
 
 def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
     """Returns the required arguments that match none of the patterns."""
-    required = [name for name, one in given.items() if one.default is inspect.Parameter.empty]
-    return [name for name in required if meant(name, wanted) is None]
+    empty = inspect.Parameter.empty
+    return [k for k, v in given.items() if v.default is empty and meant(k, wanted) is None]
