@@ -74,7 +74,7 @@ def net_of(part: Part, vectors: Tensor | None = None, seed: int = 0, **options: 
 
 
 def randomize(module: nn.Module, seed: int, gain: float = 1.0) -> None:
-    """Gives random numbers to the parameters, the same with other options of the class."""
+    """Sets the parameters to random numbers, which do not depend on the options of the class."""
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
             torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
@@ -82,7 +82,7 @@ def randomize(module: nn.Module, seed: int, gain: float = 1.0) -> None:
 
 
 def nets(part: Part) -> Iterator[tuple[str, Any]]:
-    """One for each implemented combination of the options, with their text."""
+    """Yields the module with each combination of options that is implemented, and their text."""
     for options in part.kind.variants:
         if all(map(part.accepts, options)):
             try:
@@ -95,7 +95,7 @@ def nets(part: Part) -> Iterator[tuple[str, Any]]:
 
 
 def call(part: Part, net: Callable[..., Any], *given: Any) -> Any:
-    """Returns the result for the documented arguments, without weights that are also returned."""
+    """Returns the result for the documented arguments, without weights that may come with it."""
     y = call_student(net, *given)
     return y[0] if isinstance(y, tuple) and y and part.kind.returns_weights else y
 
@@ -127,7 +127,7 @@ def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tenso
 
 
 def copies(values: object) -> list[Tensor]:
-    """Those of the tensors in a structure of lists, tuples and dicts."""
+    """Returns copies of the tensors in a structure of lists, tuples and dicts."""
     return [x.detach().clone() for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 

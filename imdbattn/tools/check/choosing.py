@@ -115,6 +115,6 @@ def notes(part: Part) -> Iterator[str]:
     if form.says and (part.is_masked or not form.masks):
         yield f"Found: {form.says}."
     if any(form.masks for form in entry.call_forms) and not part.is_masked:
-        yield "It is given no mask and no lengths: padding was not checked."
+        yield "It takes neither a mask nor lengths, so padding was not checked."
     if len(entry.kinds) > 1:
         yield f"Checked as {part.kind.name}."

@@ -63,10 +63,6 @@ def identity(y: Tensor, *given: Any) -> Tensor:
     return y
 
 
-def words_only(y_BTD: Tensor, x_BTD: Tensor, words_BT: Tensor) -> Tensor:
-    return y_BTD[words_BT]
-
-
 @dataclass
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.

@@ -27,7 +27,6 @@ from imdbattn.tools.check.formulas import (
     Names,
     identity,
     last_step,
-    words_only,
 )
 from imdbattn.tools.check.numbers import mask, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
@@ -110,7 +109,7 @@ class FormulaKind(Kind):
         results = [self.result(part, net, given) for given in examples.values()]
         bindings = self.bindings(part, net, results)
         is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
-        keep = words_only if is_of_words else identity
+        keep: Call = (lambda y, x, words: y[words]) if is_of_words else identity
         table = TABLES[self.name]
         return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
@@ -208,7 +207,7 @@ def attention_names(roles: Roles | None, heads: int, *given: Tensor) -> Names:
 
 
 class AttentionKind(FormulaKind):
-    """Self-attention, of any number of heads."""
+    """Self-attention with any number of heads."""
 
     heads: tuple[int, ...] = (1, 2, 4, 8)
 
@@ -218,7 +217,7 @@ class AttentionKind(FormulaKind):
         return [heads for heads in allowed if q % heads == v % heads == 0]
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
-        """Each order of the matrices; and the mistakes of using one twice, or none."""
+        """Returns each order of the matrices, and the mistakes of using one twice, or none."""
         found: list[Binding] = []
         wrong: list[Binding] = []
         for matrices in readings(net):

@@ -1,7 +1,7 @@
 """Rules of models: vectors -> + positions -> layers -> the mean of the words, or CLS -> logits.
 
-CLASSIFIER are those of the model of --stub, which is given its vectors, positions and cls; MODEL
-are those of models under any name. Shape suffixes: B reviews, T positions, V words of the
+CLASSIFIER: the rules of the model of --stub, which is given vectors, positions and cls. MODEL:
+those of models under any name. Shape suffixes: B reviews, T positions, V words of the
 vocabulary, D width, C classes.
 """
 
@@ -15,12 +15,12 @@ import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
 from imdbattn.tools.check.calling import call, call_student, inputs, module_calls, net_of, record
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
-from imdbattn.tools.check.numbers import NotChecked, mistake, same
+from imdbattn.tools.check.numbers import NotChecked, mask, mistake, same
 from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
 from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 
-SEEDS = range(3)  # seeds of models; a change without an effect in any of them is taken to have none
+SEEDS = range(3)  # a function that changes the logits of none of these models has no effect
 NO_EFFECT = 1e-5  # a smaller effect is none
 ONE_REVIEW = [[4, 2, 9]]
 TWO_REVIEWS = [[4, 2, 9, 1], [3, 8, 1, 6]]
@@ -48,10 +48,11 @@ def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
 def difference(
     part: Part, table: str, result: Tensor, text: str, names: list[Names]
 ) -> Exception | None:
-    """None if the formula gives the result with some names. Raises Mistake for a known mistake, and
-    Differs for a known difference that is defensible.
+    """Returns None if the formula gives the result with some of the names, else the exception that
+    says that it does not. Raises Mistake for a known mistake, and Differs for a known difference
+    that is defensible.
     """
-    bindings = [Binding(lambda one=one: one) for one in names]
+    bindings = [Binding(lambda values=values: values) for values in names]
     comparison = Comparison(part.name, part.change, TABLES[table], {text: ()}, [result], bindings)
     if comparison.is_right():
         return None
@@ -81,20 +82,6 @@ def layers(part: Part) -> None:
 
 
 # --- what the head reads --------------------------------------------------------------------------
-
-
-def read(part: Part) -> bool:
-    """Returns whether the head reads the mean of the words of the last layer. Raises Mistake, or
-    Differs, for another reading that is known.
-    """
-    made = tensors(part, TWO_REVIEWS, [4, 2])
-    n_B = torch.tensor([4, 2])
-    w_BT1 = (torch.arange(4) < n_B[:, None])[..., None].to(torch.get_default_dtype())
-    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
-    pooled = shaped(made, 2, VECTORS)[-1:]
-    text = "the last Linear and 2 reviews of 4 and 2 words"
-    table = "mean" if part.entry.uses_project_signature else "mean_of_model"
-    return bool(pooled and names) and not difference(part, table, pooled[0], text, names)
 
 
 def read_positions(part: Part, length: int, **options: Any) -> list[int]:
@@ -132,7 +119,14 @@ def mean_or_cls(part: Part) -> None:
     if (with_cls := first_with_cls(part)) is not None:
         require_cls(part, with_cls[0, 0])
         return
-    if not read(part):
+    made = tensors(part, TWO_REVIEWS, [4, 2])
+    n_B = torch.tensor([4, 2])
+    w_BT1 = mask(4, 2)[..., None].to(torch.get_default_dtype())
+    names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
+    pooled = shaped(made, 2, VECTORS)[-1:]
+    text = "the last Linear and 2 reviews of 4 and 2 words"
+    table = "mean" if part.entry.uses_project_signature else "mean_of_model"
+    if not pooled or not names or difference(part, table, pooled[0], text, names):
         raise NotChecked("The head's input was not compared: it is not a result (B, D) of words.")
 
 

@@ -31,11 +31,11 @@ def vectors_VD() -> Tensor:
 
 
 class Rule(NamedTuple):
-    """test: raises Mistake, or returns the sentence of a rule that holds; None is its docstring."""
+    """test: raises Mistake, or returns what holds; None stands for its docstring."""
 
     name: str
     test: "Callable[[Part], str | None]"
-    needs: tuple[str, ...] = ()  # rules that must hold first
+    needs: tuple[str, ...] = ()  # the rules that must hold first
     option: str | None = None  # an argument without which the rule does not apply
 
 
@@ -45,8 +45,8 @@ class Kind:
     The subclasses are in kinds.py.
     """
 
-    gain = 1.0  # factor on the random parameters
-    returns_weights = False  # (result, weights) is a result, too
+    gain = 1.0  # the random parameters are multiplied by it
+    returns_weights = False  # it may return (result, weights)
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
     is_given_lengths = False  # not by the call of the sheet, but by `adapt`
@@ -84,8 +84,9 @@ class Kind:
 
 @dataclass(eq=False)
 class Part:
-    """A class or function of a file, as one of the kinds, which a sheet asks for and says how to
-    call. own: all names of the file.
+    """A class or function that a sheet asks for, as one of its kinds, with one of its calls.
+
+    own: all names of the file.
     """
 
     name: str
@@ -247,7 +248,9 @@ def class_count(module: nn.Module) -> int:
 
 
 class Settings:
-    """What a class is given as its config: attributes that mean what equal arguments mean."""
+    """A config for a class: its attributes, or keys, have the values that arguments of these names
+    are given.
+    """
 
     def __init__(self, wanted: dict[str, Any], names: dict[str, Any]) -> None:
         self._wanted, self._names = wanted, names

@@ -44,7 +44,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
         reason = f"{rule.option} was not checked: {part.name} has no argument {rule.option}."
         return unmade(None, reason)
     if failed:
-        return unmade("blocked", f"Not checked before {' and '.join(sorted(failed))} hold.")
+        return unmade("blocked", f"Not checked: {' and '.join(sorted(failed))} must hold first.")
     torch.default_generator.manual_seed(0)
     torch.set_grad_enabled(True)  # the file may have changed it
     try:

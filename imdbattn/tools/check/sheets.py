@@ -129,9 +129,6 @@ class Sheet:
         return "\n\n\n".join([f'"""{text}"""', *stubs]) + "\n"
 
 
-Match = tuple[Entry, str, Any]  # the name and the class or function of a file
-
-
 def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
     """Returns the named parameters of a function, method or class, without self."""
     try:
@@ -223,12 +220,12 @@ def arguments_named(thing: Any, method: str = "forward") -> set[str]:
     return {*parameters_of(thing), *(parameters_of(called) if called else ())}
 
 
-def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[Match]:
-    """Returns the sheet's entries, and the names and things of the file that they are found in.
+def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
+    """Returns the sheet's entries that the file has, with the name and the class or function.
 
-    A thing belongs to the first entry that it fits, and to each entry that has a method.
+    These belong to the first entry that they fit, and to each entry that has a method.
     """
-    found: list[Match] = []
+    found: list[tuple[Entry, str, Any]] = []
     taken: set[int] = set()
     for entry in sheet.entries:
         for name, thing in own.items():

@@ -35,9 +35,6 @@ class Linear:
     def inputs(self) -> int:
         return self.weight_MD.shape[1]
 
-    def rows(self, index_M: Tensor) -> "Linear":
-        return Linear(self.weight_MD[index_M], self.bias_M[index_M])
-
 
 def joined(matrices: Sequence[Linear]) -> Linear:
     """Returns one matrix whose results are theirs side by side."""
@@ -92,7 +89,7 @@ def thirds(matrices: list[Linear]) -> list[Linear]:
     for matrix in matrices:
         size = matrix.outputs
         count = 3 if matrix.inputs == WIDTH < size and size % 3 == 0 else 1
-        pieces += [matrix.rows(rows) for rows in torch.arange(size).chunk(count)]
+        pieces += map(Linear, matrix.weight_MD.chunk(count), matrix.bias_M.chunk(count))
     return pieces
 
 
@@ -119,8 +116,8 @@ class Roles:
 
 
 def role_orders(matrices: list[Linear], extra: Sequence[Linear] = ()) -> Iterator[Roles]:
-    """Yields the orders of three of the matrices whose shapes fit; with extra ones, also those in
-    which a matrix is used several times.
+    """Yields the orders of three matrices whose shapes fit; with extra ones, also those in which a
+    matrix is used several times.
     """
     if len(matrices) > MOST_MATRICES:
         return
@@ -138,7 +135,7 @@ def role_orders(matrices: list[Linear], extra: Sequence[Linear] = ()) -> Iterato
 
 
 def repeated(matrices: list[Linear]) -> Iterator[tuple[str, str, Roles]]:
-    """Yields the mistakes of using a matrix for several projections, or none for one of them."""
+    """Yields the mistakes of using one matrix for several projections, or none for a projection."""
     none = Linear(torch.eye(WIDTH), torch.zeros(WIDTH))
     for roles in role_orders(matrices, [none]):
         named = zip(("W_q", "W_k", "W_v"), roles.projections, strict=True)
