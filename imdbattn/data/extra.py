@@ -45,6 +45,10 @@ def with_extra(
         lines = tables.open_lines(expanded(str(settings.extra)), settings.text_column).texts
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
+    # of the whole table: each fold of a cross-validation omits other texts
+    added = fingerprint(
+        f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True)
+    )
     held_out = {
         spaced(text)
         for split in ("validation", "test")
@@ -61,9 +65,6 @@ def with_extra(
         torch.cat([train.offsets, torch.from_numpy(offsets)[1:] + train.offsets[-1]]),
         torch.cat([train.labels, targets_UC.argmax(1)]),
         np.concatenate([train.rows, np.array(kept, int) + 1 + train.rows.max(initial=-1)]),
-    )
-    added = fingerprint(
-        f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True)
     )
     return replace(
         corpus,

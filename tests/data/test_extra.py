@@ -105,6 +105,16 @@ def test_held_out_texts_are_omitted_and_other_splits_are_not_changed(
     assert len(set(more.splits["train"].rows.tolist())) == len(more.splits["train"])
 
 
+def test_folds_that_omit_other_additional_texts_belong_to_one_cross_validation(student, world):
+    folds = [
+        ReviewData.read(student("data.folds=2", f"data.fold={fold}", extra=world / "reviews.csv"))
+        for fold in (1, 2)
+    ]
+    held_out = [{*read_texts(fold.texts_file("test"))} for fold in folds]
+    assert held_out[0].isdisjoint(held_out[1]), "the test's own premise"
+    assert folds[0].facts["extra_fingerprint"] == folds[1].facts["extra_fingerprint"]
+
+
 REFUSED = {
     "more.txt": ("a film\n", r"more.txt is not one of \.csv"),
     "other.csv": ("text,label\na film,good\n", "row 0 .* has the label good"),
