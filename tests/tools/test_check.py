@@ -345,6 +345,7 @@ def test_the_stub_has_all_parts_and_is_printed_without_torch(command):
         (["bad.py"], "bad.py is not Python ("),
         (["other.py"], "has none of SelfAttention, masked_mean, "),
         (["other.py", "--name", "masked_mean=average"], "has no class or function average"),
+        (["other.py", "--sheet", "absent.yaml"], "No such file or directory: 'absent.yaml'"),
         (["other.py", "--seconds", "0"], "argument --seconds: invalid positive value: '0'"),
         (
             ["other.py", "--require", "SelfAtention"],

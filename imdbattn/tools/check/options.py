@@ -74,9 +74,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
+    sheets = [load(options.sheet)] if options.sheet else []  # a wrong sheet is no finding
     if asked := [*dict(options.name), *options.require, *options.points]:
-        sheets = [load(sheet) for sheet in ([options.sheet] if options.sheet else SHEETS)]
-        entries = [entry for sheet in sheets for entry in sheet.entries]
+        entries = [entry for sheet in sheets or map(load, SHEETS) for entry in sheet.entries]
         known = dict.fromkeys(name for entry in entries for name in (entry.name, *entry.kinds))
         for part in asked:
             if part not in known:

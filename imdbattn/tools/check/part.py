@@ -138,9 +138,11 @@ class Part:
         return lengths if self.is_masked else (max(lengths),) * len(lengths)
 
     def accepts(self, option: str) -> bool:
-        given = inspect.signature(self.make).parameters
-        kinds = [parameter.kind for parameter in given.values()]
-        return option in given or inspect.Parameter.VAR_KEYWORD in kinds
+        given = inspect.signature(self.make).parameters.values()
+        return any(
+            parameter.name == option or parameter.kind is parameter.VAR_KEYWORD
+            for parameter in given
+        )
 
     # --- how a sheet makes and calls it -----------------------------------------------------------
 

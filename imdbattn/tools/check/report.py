@@ -164,12 +164,9 @@ def as_text(outcome: Outcome) -> str:
     blocked = [r for r in unmade if r.finding == "blocked" and r.part not in unwritten]
     notes = [f"{r.part}: {r.sentence}" for r in unmade if r.finding != "blocked"]
     if blocked:
-        texts = []
-        for part, group in groupby(blocked, lambda r: r.part):
-            checks = ", ".join(r.check for r in group)
-            texts.append(f"{part}: {checks}")
-        text = "; ".join(texts)
-        notes.append(f"Not checked before the above is corrected: {text}.")
+        groups = groupby(blocked, lambda r: r.part)
+        texts = [f"{part}: {', '.join(r.check for r in group)}" for part, group in groups]
+        notes.append(f"Not checked before the above is corrected: {'; '.join(texts)}.")
     absent = [part for part in outcome.expected if part not in outcome.parts]
     notes += [f"Checked as: {outcome.sheet}."] if outcome.sheet else []
     if absent and outcome.parts and outcome.file:

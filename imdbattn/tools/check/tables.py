@@ -56,12 +56,9 @@ def read_tables() -> dict[str, Table]:
 
 
 def read_findings() -> dict[str, list[str]]:
-    """Name -> sentence, example and what to change."""
-    findings = {}
-    for block in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n"):
-        name, *texts = block.split("\n")
-        findings[name] = texts
-    return findings
+    """Returns the sentence, the example and what to change of each finding, by its name."""
+    blocks = "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n")
+    return {name: texts for name, *texts in (block.split("\n") for block in blocks)}
 
 
 TABLES = read_tables()
