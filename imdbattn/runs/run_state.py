@@ -241,7 +241,14 @@ class RunState(L.Callback):
         }
 
     def on_load_checkpoint(self, trainer: L.Trainer, module: Any, checkpoint: Checkpoint) -> None:
-        """Raises UserError for a checkpoint with other data or another number of processes."""
+        """Raises UserError for a checkpoint with other data or another number of processes, and in
+        a new run: with OnExceptionCheckpoint, Lightning looks for a checkpoint itself.
+        """
+        if not self.signals.resume:
+            raise UserError(
+                "a callback has found a checkpoint of an earlier run: resume that run with"
+                " resume=<its folder>, or remove the callback"
+            )
         self.loaded = checkpoint[STATE_KEY]
         now, before = self.trained_with(trainer, module), self.loaded["trained_with"]
         if changed := [

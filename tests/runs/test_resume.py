@@ -285,6 +285,17 @@ def test_other_reviews_and_other_vectors_are_refused(stopped, tmp_path):
         refused(changed(cfg, {key: str(other)}), folder, "was trained with other data")
 
 
+def test_a_callback_does_not_let_a_new_run_continue_an_old_one(stopped):
+    cfg, folder = stopped
+    callback = {
+        "_target_": "lightning.pytorch.callbacks.OnExceptionCheckpoint",
+        "dirpath": str(folder),
+    }
+    cfg = changed(cfg, {"trainer.callbacks": [callback]})
+    with pytest.raises(UserError, match="a callback has found a checkpoint of an earlier run"):
+        fit(cfg, folder)
+
+
 def test_a_run_that_is_still_active_is_not_resumed(stopped, monkeypatch):
     cfg, folder = stopped
     monkeypatch.setattr("imdbattn.folders.run_folder.LOCK_SECONDS", 0.1)
