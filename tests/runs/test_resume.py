@@ -61,7 +61,10 @@ def whole(small, settings, tmp_path_factory):
     return run
 
 
-SAVES = "lightning.pytorch.callbacks.ModelCheckpoint, save_last: true, every_n_train_steps: 5"
+SAVES = (
+    "lightning.pytorch.callbacks.ModelCheckpoint, every_n_train_steps: 5, save_last: true,"
+    " save_weights_only: true"
+)
 EARLY = ("model=mean", "model.embedding.trainable=true", "optim.lr=1.0", "decay=none", "patience=2")
 PHRASES = ("model=log_counts",)
 CHECKPOINTS = (f"+trainer.callbacks=[{{_target_: {SAVES}}}]",)
