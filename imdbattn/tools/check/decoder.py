@@ -98,7 +98,7 @@ def returns_logits(part: Part) -> None:
 
 
 def steps(part: Part) -> None:
-    """Each step reads its own token and, by the state, earlier ones, but no later ones."""
+    """Each step reads its own token and, through the state, earlier ones, but no later ones."""
     net, (*before, tokens_BS) = net_of(part), inputs(part, *LENGTHS)
     y = call(part, net, *before, tokens_BS)
     for step in range(STEPS):
@@ -130,7 +130,7 @@ def recurrent_calls(part: Part, net: nn.Module, given: list[Tensor]) -> list[Mod
     input, and after the result of a layer.
     """
     kinds = nn.RNNBase | nn.RNNCellBase
-    return [one for one in module_calls(part, net, *given) if isinstance(one[0], kinds)]
+    return [made for made in module_calls(part, net, *given) if isinstance(made[0], kinds)]
 
 
 def state_carried(part: Part) -> None:
@@ -143,7 +143,7 @@ def state_carried(part: Part) -> None:
     ]
     modules = list(dict.fromkeys(module for module, *_ in found))
     for module in modules:
-        rows = [(before, after) for one, before, after in found if one is module]
+        rows = [(before, after) for called, before, after in found if called is module]
         pairs = itertools.pairwise(rows if len(rows) == STEPS else [])
         for step, ((_, after), (before, _)) in enumerate(pairs, 2):
             before = before or [torch.zeros_like(x) for x in after]

@@ -27,7 +27,7 @@ TWO_REVIEWS = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
 
 def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any) -> Tensor:
-    """Detached, (B, C). table, options: of the model, see net_of."""
+    """Returns the detached logits (B, C). table, options: as in net_of."""
     tokens_BT = torch.as_tensor(tokens)
     lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
     return call_student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
@@ -104,7 +104,7 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
 
 
 def first_with_cls(part: Part, **options: Any) -> Tensor | None:
-    """(B, T + 1, D), the vectors with one before them that is the same in all reviews; None if the
+    """Returns the vectors after one that is the same in all reviews, (B, T + 1, D); None if the
     model makes no such tensor.
     """
     made = [
@@ -209,7 +209,7 @@ def positions(part: Part) -> None:
 
 
 def added_positions(part: Part) -> None:
-    """The positions are added once, for each word those of its place."""
+    """The positions are added once, and each word is given those of its place."""
     net, given = net_of(part), inputs(part, 4, 4, 4)
     named_so = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
     seen = [

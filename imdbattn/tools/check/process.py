@@ -16,8 +16,8 @@ from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
 from imdbattn.tools.check.sheets import SHEETS, load
 from imdbattn.tools.check.tables import describe
 
-PRINTED_BYTES = 2000  # last bytes that the file prints
-IMPORT_SECONDS = 120  # seconds for the import of torch
+PRINTED_BYTES = 2000  # of what the file prints, the last bytes are kept
+IMPORT_SECONDS = 120  # the import of torch may take so long
 CHILD_CODE = "from imdbattn.tools.check.process import child; child()"
 
 
@@ -93,7 +93,7 @@ def check_in_child(file: str, options: argparse.Namespace) -> Outcome:
 
 
 def end_early(outcome: Outcome, status: int, seconds: float) -> None:
-    """Adds the finding, or the error, for a child that was late or ended before it was done."""
+    """Adds the finding, or the error, for a child that was stopped or ended before it was done."""
     by = f"with exit status {status}"
     if status < 0:
         by = f"by the signal {signal.Signals(-status).name}"
@@ -112,7 +112,7 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
 
 
 def child() -> None:
-    """In the child process: writes outcomes to the descriptor in argv, as lines of JSON."""
+    """Runs in the child process: writes outcomes as lines of JSON to the descriptor in argv."""
     import gc
     import warnings
 
@@ -147,7 +147,7 @@ def child() -> None:
 
 
 def limit(gibibytes: float) -> None:
-    """Limits the memory beyond that which is reserved now; macOS has no such limit."""
+    """Limits the memory in addition to what is reserved now; macOS has no such limit."""
     import resource
 
     with suppress(OSError, ValueError):

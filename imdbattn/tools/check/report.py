@@ -154,7 +154,7 @@ def explained(r: Result) -> str:
 
 
 def as_text(outcome: Outcome) -> str:
-    """Checks that hold, findings, checks that were not made, and the grade."""
+    """Returns the checks that hold, the findings, the checks that were not made, and the grade."""
     right, wrong, unmade = map(outcome.of, (True, False, None))
     blocks = [
         "\n".join(wrapped(f"ok     {r.part}: ", r.sentence) for r in right),
@@ -196,7 +196,7 @@ def as_json(outcomes: list[Outcome]) -> str:
 
 
 def as_gradescope(outcomes: list[Outcome]) -> str:
-    """results.json of Gradescope: one test per part, without points if it was not checked."""
+    """Returns a results.json of Gradescope: a test for each part, without points if not checked."""
     (outcome,), tests = outcomes, []
     for part, value in outcome.earned().items():
         parts = {part, *outcome.called(part)}
@@ -217,7 +217,7 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
 
 
 def as_csv(outcomes: list[Outcome]) -> str:
-    """One row for each file."""
+    """Returns a table with a row for each file."""
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["file", "held", "of", "not_made", "points", "of_points", "findings", "error"])

@@ -1,4 +1,4 @@
-"""How rules are run, and the finding for an exception of the student's code."""
+"""Runs the rules, and describes an exception of the student's code as a finding."""
 
 import traceback
 from collections.abc import Generator
@@ -35,7 +35,7 @@ def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Generator[Outco
 
 
 def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
-    """failed: rules that must hold before this one."""
+    """Returns the result of a rule. failed: those that must hold before it, and do not."""
 
     def unmade(finding: str | None, reason: str) -> Result:
         return Result(part.name, rule.name, None, finding, reason)

@@ -1,4 +1,4 @@
-"""How a file is read: Python, or the definitions in the cells of a notebook."""
+"""Reads a file: Python, or the definitions in the cells of a notebook."""
 
 import ast
 import dis
@@ -30,8 +30,8 @@ def read(file: str) -> Code:
 
 
 def definitions(file: str) -> Code:
-    """Classes and functions of a notebook, and the imports and assignments that they need; nothing
-    else is run.
+    """Returns the classes and functions of a notebook, and the imports and assignments that they
+    need; nothing else is run.
     """
     notebook = json.loads(Path(file).read_text(encoding="utf-8"))
     cells: Code = []
