@@ -107,7 +107,7 @@ def read_binary(stream: BinaryIO) -> Table:
     for number in range(1, count + 1):
         word = bytearray()
         while (sign := reader.read(1)) not in (b" ", b""):
-            if sign != b"\n" or word:  # a line break may precede a word
+            if sign != b"\n":  # it may precede a word; words.txt of the cache has one on each line
                 word += sign
         row = reader.read(4 * width)
         if len(row) < 4 * width:
