@@ -118,7 +118,7 @@ def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[l
             if row:
                 width = width or len(row)
                 if len(row) != width:
-                    raise csv.Error(f"expected {width} columns, got {len(row)}")
+                    raise csv.Error(f"{delimiter!r} separates {len(row)} columns, not {width}")
                 if way == ESCAPED:
                     if any('"' in value for value in row) or {"\\", ""} <= followers:
                         raise csv.Error("a quote or backslash is not escaped")
