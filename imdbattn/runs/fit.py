@@ -152,9 +152,9 @@ def score_and_write(
 
 def score_split(trainer: L.Trainer, module: Learner, data: BatchData, split: str) -> SplitScores:
     """Scores a split with the module's weights."""
-    data.trainer = trainer
-    # Lightning's test loop scores any split.
-    trainer.test(module, data.eval_dataloader(split), verbose=False)
+    # Given the loader instead, Lightning would not call the hooks of a data module.
+    data.scored_split = split
+    trainer.test(module, data, verbose=False)
     return module.scores
 
 

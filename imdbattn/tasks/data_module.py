@@ -71,6 +71,8 @@ class BatchData(L.LightningDataModule):
     def __init__(self, settings: Any, corpus: Any):
         super().__init__()
         self.settings, self.corpus = settings, corpus
+        # The split that `Trainer.test` scores: Lightning's test loop scores validation, too.
+        self.scored_split = "test"
         # None is GPU_LENGTHS on a GPU, and no limit on a CPU.
         self.max_padded_lengths: int | None = None
         self.options = WHOLE_REVIEWS  # options for evaluation
@@ -172,7 +174,7 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader("validation")
 
     def test_dataloader(self) -> Loader:
-        return self.eval_dataloader("test")
+        return self.eval_dataloader(self.scored_split)
 
 
 def default_budget(tokens: int) -> int:

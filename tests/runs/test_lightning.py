@@ -13,7 +13,7 @@ OWN = """
 import lightning as L
 import torch
 
-from imdbattn.tasks.reviews.module import ReviewClassifier
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewData
 from imdbattn.tasks.reviews.task import ReviewTask
 
 CALLED = set()
@@ -77,6 +77,16 @@ for kind in ReviewClassifier.__subclasses__():
     globals()[task] = type(task, (ReviewTask,), {"module": kind, "__module__": __name__})
 
 
+class FirstWord(ReviewData):
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        batch.tokens_BT[:, 1:] = 0
+        return batch
+
+
+class FirstWordTask(ReviewTask):
+    data = FirstWord
+
+
 class Counts(L.Callback):
     def on_train_end(self, trainer, module):
         CALLED.add("callback")
@@ -135,6 +145,14 @@ def test_the_weights_that_a_callback_changes_are_scored_as_they_were_validated(
     metrics = trained_with(
         f"+trainer.callbacks=[{{_target_: lightning.pytorch.callbacks.{words}}}]"
     )
+    (validated,) = [float(row["val/loss"]) for row in curves(own) if row["val/loss"]]
+    assert metrics["val_loss"] == pytest.approx(validated, rel=1e-5)
+
+
+def test_a_hook_of_a_data_module_of_ones_own_is_called_in_validation_and_in_scoring(
+    own, trained_with
+):
+    metrics = trained_with("task._target_=lit.FirstWordTask")
     (validated,) = [float(row["val/loss"]) for row in curves(own) if row["val/loss"]]
     assert metrics["val_loss"] == pytest.approx(validated, rel=1e-5)
 
