@@ -51,7 +51,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
     if isinstance(error, OverrideParseException):
         return UserError(
             f"{error.override}: a setting is name=value, without spaces around =, and with quotes"
-            " around a value that has spaces"
+            " around a value that has spaces or letters other than a to z"
         )
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         return UserError(no_choice(error))

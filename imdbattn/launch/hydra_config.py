@@ -29,7 +29,7 @@ FOLDER_SETTINGS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
 TEXT_SETTINGS = (
     *FOLDER_SETTINGS,
     *PATH_SETTINGS,
-    *("data.text_column", "data.label_column", "file", "column", "out"),
+    *("data.text_column", "data.label_column", "file", "column", "keep", "out"),
     *("run", "runs", "against", "group", "pairs_of"),
 )
 QUOTED_VALUE = re.compile(r"""'([^'\\]|\\.)*'|"([^"\\]|\\.)*\"""", re.DOTALL)
@@ -54,14 +54,14 @@ def hydra_arguments(config_name: str, arguments: Sequence[str]) -> list[str]:
 
 def quote(argument: str, in_sweep: bool = False) -> str:
     """Returns `name=value` with the value quoted for Hydra's grammar, if it is text and not quoted
-    yet. A list of runs remains as it is typed.
+    yet. A list of runs or columns remains as it is typed.
     """
     name, _, value = argument.partition("=")
     if name not in TEXT_SETTINGS or value in ("", "null") or QUOTED_VALUE.fullmatch(value):
         return argument
     if in_sweep and "," in value and name not in FOLDER_SETTINGS:  # several values
         return argument
-    if name in ("run", "runs") and value.startswith("[") and value.endswith("]"):
+    if name in ("run", "runs", "keep") and value.startswith("[") and value.endswith("]"):
         return argument
     return f"{name}={in_quotes(value)}"
 

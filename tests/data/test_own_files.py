@@ -209,10 +209,12 @@ WORD = st.text("aeEnuls01_:.+~- ", min_size=1, max_size=6).map(str.strip).filter
 @given(column=WORD)
 @example(column="0")
 @example(column="1e3")
+@example(column="情感")
 @examples(max_examples=15, deadline=None, phases=PHASES)
 def test_the_name_of_a_column_is_text_as_typed(column):
-    word = quote(f"data.text_column={column}")
-    assert column == "null" or OverridesParser.create().parse_override(word).value() == column
+    for setting in ("data.text_column", "keep"):
+        word = quote(f"{setting}={column}")
+        assert column == "null" or OverridesParser.create().parse_override(word).value() == column
 
 
 @pytest.mark.parametrize("names", ["FALSE,TRUE", "0,1", "null,none", "1.0,0.0"])
