@@ -107,8 +107,8 @@ class Attended(NamedTuple):
         """
         queries, keys = weights_BHQK.shape[-2:]
         key_count_B = at_least_one(lengths_B) + keys - size
-        ends_B = torch.ones_like(key_count_B) if queries == 1 else key_count_B
-        return cls(weights_BHQK, sequence_mask(ends_B, queries), key_count_B)
+        # Each review has a key, so a single query is never masked.
+        return cls(weights_BHQK, sequence_mask(key_count_B, queries), key_count_B)
 
     def entropy(self) -> Tensor:
         """Returns the entropy of each query in nats, (B, H, Q): log K if all K weights are equal, 0
