@@ -155,7 +155,7 @@ class Classification(Prediction):
                 (self.text[at:start], None),
                 (self.text[max(start, at) : end], share / largest),
             ]
-            at = max(at, end)
+            at = end
         return [(piece, strength) for piece, strength in (*pieces, (self.text[at:], None)) if piece]
 
     def shares_by_attention(self) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -33,6 +34,11 @@ def test_shares_belong_to_the_words_of_the_text(trained, settings, rung):
             assert total == pytest.approx(1, abs=1e-4)
         assert "".join(piece for piece, _ in explanation.pieces()) == text
         assert 0.5 <= explanation.probability <= 1
+    letters = [(0, 1, 0.2), (0, 1, 0.1), (2, 3, 0.4)]  # f, i and a
+    one = replace(found[0], text="ﬁ a", words=letters, probability=0.5)
+    assert one.pieces() == [("ﬁ", 0.5), (" ", None), ("a", 1.0)]
+    assert one.facts()["largest shares"].startswith("a 40.0 %")
+    assert one.line.endswith(" 50.0 %  ﬁ a")
     first = [found[0].text[start:end] for start, end, _ in found[0].words]
     assert first[:3] == ["The", "film", "was"]
     assert len(found[3].words) == 512
