@@ -116,10 +116,13 @@ def test_seeds_that_agree_by_chance_count_with_the_noise_of_their_predictions():
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])
 @pytest.mark.parametrize("end", [0.0, 1.0])
-def test_an_accuracy_of_0_or_100_percent_has_the_interval_of_clopper_and_pearson(seeds, end):
-    _, (low, high), _ = statistics.estimate_share(np.full((81, seeds), end))
-    theirs = stats.binomtest(81 * int(end), 81).proportion_ci(0.95, "exact")
+@pytest.mark.parametrize("n", [1, 81])
+def test_an_accuracy_of_0_or_100_percent_has_the_interval_of_clopper_and_pearson(seeds, end, n):
+    _, (low, high), _ = statistics.estimate_share(np.full((n, seeds), end))
+    theirs = stats.binomtest(n * int(end), n).proportion_ci(0.95, "exact")
     assert (low, high) == pytest.approx((theirs.low, theirs.high))
+    in_groups = statistics.estimate_share(np.full((9, seeds), end), n).interval
+    assert in_groups == pytest.approx((theirs.low, theirs.high))
 
 
 def test_the_interval_of_one_seed_is_that_of_clopper_and_pearson():
@@ -151,7 +154,8 @@ def test_no_interval_is_narrower_than_that_over_the_reviews(reviews, seeds, cent
     error = right_NS.mean(1).std(ddof=1) / np.sqrt(reviews)
     below, above = right_NS.mean() + stats.norm.interval(0.95)[0] * error * np.array([1, -1])
     assert high - low >= min(above, 1) - max(below, 0)
-    assert high - low >= 0.9 / reviews
+    of_one = proportion_confint(right_NS.mean() * reviews, reviews, method="beta")
+    assert high - low >= of_one[1] - of_one[0] - 1e-9, "more seeds give no narrower interval"
     _, (low, high), _ = statistics.estimate_difference(right_NS, right_NS[:, :1])
     gain_N = right_NS.mean(1) - right_NS[:, 0]
     least = 2 * stats.norm.ppf(0.975) * gain_N.std(ddof=1) / np.sqrt(reviews)
@@ -197,6 +201,8 @@ def test_the_difference_of_two_models_is_that_of_bonett_and_price():
     assert (low + high) / 2 == pytest.approx(gained - lost)
     assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, 401) * error, rel=0.002)
     assert p == pytest.approx(2 * stats.t.sf((gained - lost) / error, 401), rel=0.01)
+    assert np.mean(statistics.estimate_difference(new, old, False).interval) == pytest.approx(0.04)
+    assert statistics.estimate_difference(errors(2, ()), errors(2, ())).interval == (-1, 1)
 
 
 # --- equal texts ----------------------------------------------------------------------------------
@@ -231,6 +237,7 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     right_NS = np.stack([one.argmax(1) == labels_N for one in chances], axis=1).astype(float)
     assert len(values) == min(reviews * 4 // 5, statistics.GROUPS)
     assert values.mean(0) == pytest.approx(right_NS.mean(0))
+    assert statistics.estimate_mean(np.full((2, 3), 0.1))[1:] == (None, 1.0), "only rounding varies"
     mean, interval, _ = statistics.estimate_mean(values)
     expected = statistics.estimate_mean(statistics.by_text(right_NS, text_index_N))
     assert interval == pytest.approx(expected.interval, abs=0.1 * (expected.interval[1] - mean))
@@ -260,6 +267,10 @@ def test_few_discordant_reviews_are_tested_by_all_signs_of_their_gains(gains):
     signs = np.array(list(itertools.product((-1, 1), repeat=len(gains))))
     as_large = np.abs(signs @ np.abs(gains)) >= abs(sum(gains)) - 1e-9
     assert statistics.mcnemar(np.array([*gains, 0.0])) == pytest.approx(as_large.mean())
+
+
+def test_p_values_are_corrected_as_by_holm():
+    assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
