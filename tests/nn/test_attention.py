@@ -68,6 +68,7 @@ def test_scores_equal_their_formulas():
     torch.manual_seed(0)
     q, k = torch.randn(3, 4), torch.randn(5, 4)
     bilinear, additive = Bilinear(4, 4), Additive(4, 4, hidden=6)
+    assert additive.v.weight.shape == (1, 6)
     for i in range(3):
         for j in range(5):
             torch.testing.assert_close(Dot(4, 4)(q, k)[i, j], q[i] @ k[j])

@@ -21,6 +21,8 @@ def test_plain_is_g_of_f_of_x():
     torch.manual_seed(0)
     layer, x = PlainLayer(4), torch.randn(2, 5, 4)
     torch.testing.assert_close(layer(x, TWO), g(layer, layer.f(x, TWO)))
+    assert not layer.skip, "rollout would count x itself"
+    assert PlainLayer(4, dropout=1.0)(x, TWO).eq(0).all()
 
 
 def test_residual_has_raw_x_on_the_skip_and_the_norm_only_on_the_way_into_f():

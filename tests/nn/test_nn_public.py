@@ -34,6 +34,7 @@ def test_padding_may_be_before_the_words():
     torch.manual_seed(0)
     f, x_BTD = nn.SelfAttention(WIDTH, 2).double(), torch.randn(2, LENGTH, WIDTH).double()
     mask_BT = sequence_mask(torch.tensor([3, LENGTH]), LENGTH).flip(1)
+    assert nn.WordPositions.of(mask_BT).positions_BT[0, -3:].tolist() == [0, 1, 2]
     together = f(x_BTD, nn.WordPositions.of(mask_BT))[0, -3:]
     alone = f(x_BTD[:1, -3:], nn.WordPositions.of(mask_BT[:1, -3:]))[0]
     torch.testing.assert_close(together, alone)

@@ -202,3 +202,13 @@ def test_the_norm_of_the_gradient_is_kept_as_it_was_before_clipping(settings, pr
     module.configure_gradient_clipping(torch.optim.SGD([weight], 0.1), 1.0)
     torch.testing.assert_close(torch.stack(module.gradient_norms), torch.tensor([5.0]))
     torch.testing.assert_close(weight.grad, torch.tensor([0.6, 0.8]))
+    module.gradient_norms.append(torch.tensor(1.0))
+    logged: dict[str, torch.Tensor] = {}
+    module.epoch_sums, module.epoch_means = [torch.ones(3)], dict
+    module.log_dict = lambda values, **_: logged.update(values)
+    module.on_train_epoch_end()
+    assert logged == {"train/gradient_norm": 3.0, "train/gradient_norm_max": 5.0}
+    assert not [*module.gradient_norms, *module.epoch_sums], "of one epoch"
+    module.clip_gradients = lambda *arguments: logged.update(lightning=arguments)
+    module.configure_gradient_clipping(None, 1.0, "value")
+    assert logged["lightning"] == (None, 1.0, "value")
