@@ -134,6 +134,7 @@ def test_dropped_words_are_drawn_for_each_word_review_and_seed():
 
 
 @given(REVIEWS, st.floats(0, 0.95), st.integers(0, 99))
+@example([[3, 4, 5]], 0.9, 0)
 def test_word_dropout_removes_its_share_and_keeps_the_order(reviews, share, seed):
     batch = batch_of(ragged_from_lists(reviews), word_dropout=share, seed=seed)
     for row, review in enumerate(reviews):

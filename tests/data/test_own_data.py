@@ -162,4 +162,6 @@ def test_a_limit_keeps_proportions_and_a_smaller_limit_uses_a_part_of_the_same_r
             kept = sum(labels_N[int(text)] == label for text in texts)
             share = (whole.splits[name].labels == label).sum() / len(labels_N)
             assert abs(kept - smaller * share) < 2
+            first = [text for text in whole.splits[name].texts if labels_N[int(text)] == label]
+            assert kept < 10 or kept > 0.7 * len(first) or not set(first[:kept]) <= set(texts)
     assert all(set(texts) <= set(limited(larger)[name]) for name, texts in splits.items())

@@ -33,11 +33,14 @@ def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small
     rows = np.linspace(0, len(texts) - 1, 5).round().astype(int)
     found: dict[str, list[tuple[float, float, bool]]] = {}
     for row in rows:
-        weights = predictor.explain(texts[row]).attention
+        weights = (explained := predictor.explain(texts[row])).attention
         right = answers["label"][row] == answers["predicted"][row]
         if weights.cls:
             from_cls = weights.layers[1][0, 0].tolist()
-            assert weights.received()["layer 1, <cls>"].tolist() == from_cls
+            assert explained.shares_by_attention()["layer 1, <cls>"] == from_cls[1:]
+        elif weights.layers:
+            of_queries = weights.layers[1].mean((0, 1)).tolist()
+            assert weights.received()["layer 1, mean query"].tolist() == pytest.approx(of_queries)
         for name, nats in weights.entropies().items():
             key = name.replace("layer ", "layer").replace(", head ", "_head")
             for number, label in enumerate(run.metrics["labels"], 1):
