@@ -141,8 +141,11 @@ def test_removed_words_get_no_attention_and_the_others_keep_their_positions(chan
         assert len(found.keys) == len(found.words) + found.cls
 
 
-def test_words_beyond_max_tokens_are_counted(page, labels):
-    assert page.read(labels["mean"], "film " * 600).unread == 600 - 512
+def test_words_in_the_middle_beyond_max_tokens_are_counted_and_not_shown(page, labels):
+    text = "film " * 384 + "bad " * 88 + "good " * 128
+    found = page.read(labels["mean"], text)
+    shown = [text[word["start"] : word["end"]] for word in found.words]
+    assert (found.unread, shown) == (88, ["film"] * 384 + ["good"] * 128)
 
 
 def test_shuffled_words_change_only_models_that_know_positions(page, labels):
