@@ -32,6 +32,8 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
         check_unchanged(settings, saved, compared, folder)
     # The folder's own `trust` is never used.
     merged = OmegaConf.create(saved | {"trust": settings.get("trust")})
+    if "logger" in keys:  # a choice replaces all loggers
+        merged.logger = {}
     for key, value in flat(settings).items():
         if in_groups(key, *keys) and in_groups(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)

@@ -10,7 +10,7 @@ from typing import Any
 from imdbattn.errors import UserError
 from imdbattn.exports.folder import read_export
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import finished, results_file
+from imdbattn.folders.run_folder import results_file
 from imdbattn.io.files import expanded
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.settings.command_settings import PredictSettings, RunCommandSettings
@@ -91,14 +91,13 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
 
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:
-    """Returns the mean of the classifiers in `options.run`, and of the finished runs in folders of
-    runs among them, without pretrainings. Each model counts once, also if its export or a copy is
-    among them.
+    """Returns the mean of the classifiers in `options.run`, and of the finished runs at any depth
+    in folders among them, without pretrainings. Each model counts once, also if its export or a
+    copy is among them.
     """
     by_weights: dict[object, tuple[str, Predictor]] = {}
     for path in options.run:
-        folders = [run for run in sorted(expanded(path).glob("*")) if not run.is_symlink()]
-        runs = [str(run) for run in folders if finished(run)]
+        runs = [str(file.parent) for file in sorted(expanded(path).rglob("metrics.json"))]
         pretrainings = [run for run in runs if Run(run).metrics.get("next_model")]
         if pretrainings:
             log.info("omitted pretraining: %s", ", ".join(pretrainings))

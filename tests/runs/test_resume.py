@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from filelock import FileLock
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.launch.job import has_current_results, resumable
@@ -320,6 +320,9 @@ def test_settings_come_from_the_run_and_only_those_that_affect_no_results_may_ch
 ):
     cfg, folder = stopped
     typed = [f"resume={folder}", "logger=csv", "threads=2", "data.cache_dir=/elsewhere"]
+    saved = OmegaConf.load(folder / "config.yaml")
+    saved.logger = composed("logger=wandb")["logger"]
+    OmegaConf.save(saved, folder / "config.yaml")
     found = resumed_settings(composed(*typed), typed, folder)
     assert (found["logger"], found["threads"]) == ({}, 2)
     assert found["data"]["cache_dir"] == "/elsewhere"
