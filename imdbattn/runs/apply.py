@@ -103,8 +103,10 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
             log.info("omitted pretraining: %s", ", ".join(pretrainings))
         for run in [run for run in runs if run not in pretrainings] or [path]:
             member, _ = load_predictor(options.model_copy(update={"run": run}))
-            weights = tuple(weight.numpy().tobytes() for weight in member.net.state_dict().values())
-            by_weights.setdefault(weights, (run, member))
+            # Integers number the words, of which an export may have fewer.
+            weights = [w for w in member.net.state_dict().values() if w.is_floating_point()]
+            key = tuple(weight.numpy().tobytes() for weight in weights)
+            by_weights.setdefault(key, (run, member))
     members = dict(by_weights.values())
     mean = next(iter(members.values())).mean_of(members)
     log.info("mean of %d runs: %s", len(members), ", ".join(members))
