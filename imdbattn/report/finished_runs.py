@@ -204,17 +204,20 @@ def find_runs(
 
 def group_folders(roots: Sequence[Path], by_folder: bool) -> dict[Path, str]:
     """Returns the run folders in `roots`, each with the name of its root, or of the subfolder of a
-    single root; the name is "" without by_folder. Raises UserError for a missing root.
+    single root, or with the path of a root whose name another root has; without by_folder, with "".
+    Raises UserError for a missing root.
     """
     for root in roots:
         if not root.is_dir():
             raise UserError(f"runs={root}: there is no such folder")
     if by_folder and len(roots) == 1:
         roots = sorted(path for path in roots[0].iterdir() if path.is_dir())
+    names = [root.name for root in roots]
     groups: dict[Path, str] = {}
     for root in roots:
+        name = root.name if names.count(root.name) == 1 else str(root)
         for folder in run_folders(root):
-            groups.setdefault(folder, root.name if by_folder else "")
+            groups.setdefault(folder, name if by_folder else "")
     return groups
 
 

@@ -148,6 +148,14 @@ def test_equal_runs_of_two_students_are_both_shown_by_folder(tmp_path, listed):
     assert labels_of(quick(*folders)) == ["mean"]
 
 
+def test_folders_of_two_students_with_one_name_are_shown_by_their_paths(tmp_path):
+    folders = [tmp_path / "ali" / "runs", tmp_path / "cem" / "runs"]
+    for seed, folder in enumerate(folders):
+        write_run(folder / "run", seed=seed)
+    found = quick(*folders, by_folder=True)
+    assert labels_of(found) == [f"{folder}: mean" for folder in folders]
+
+
 def not_finite(folder: Path) -> None:
     table = pq.read_table(folder / "predictions.parquet").drop_columns(["probabilities"])
     table = table.append_column("probabilities", pa.array([[np.nan, 0.5]] * REVIEWS))
