@@ -55,6 +55,7 @@ def check_in_child(file: str, options: argparse.Namespace) -> Outcome:
         filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
     )
     own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    own["TORCHDYNAMO_DISABLE"] = "1"  # torch.compile would compile for each shape of the checks
     with TemporaryFile() as messages, TemporaryFile() as prints:
         arguments = [
             str(messages.fileno()),
