@@ -122,6 +122,8 @@ class Run:
         """Raises UserError for the first of these files that is missing."""
         for file in files:
             if not os.path.exists(file):  # Path.exists raises for names that are too long
+                if not os.path.exists(self.folder):
+                    raise UserError(f"run={self.path}: there is no such file or folder")
                 raise UserError(
                     f"run={self.path} is not a finished run: it has no"
                     f" {file.relative_to(self.folder)}. Give the path that training printed, or"

@@ -65,7 +65,7 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
 ):
     table = tmp_path / "soft.csv"
     imdbattn.load(runs / "mean").export(tmp_path / "exported")
-    day = shutil.copytree(runs, tmp_path / "all" / "day")
+    day = shutil.copytree(runs, tmp_path / "all" / "day", symlinks=True)
     run = f"run=[{tmp_path}/all,{runs}/./mean,{tmp_path}/exported]"
     done = shell("predict", run, f"file={world}/unlabeled.txt", f"out={table}")
     assert done.returncode == 0, done.stderr
@@ -201,7 +201,7 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
         runs / "pretraining": "is a run of task=masked_words: train a classifier with the same",
-        runs / "nowhere": "is not a finished run",
+        runs / "nowhere": "there is no such file or folder",
     }
     for run, message in cases.items():
         with pytest.raises(UserError, match=message):
