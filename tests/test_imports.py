@@ -83,7 +83,7 @@ def test_a_room_imports_only_rooms_before_it():
 
 
 def test_the_core_imports_no_tool():
-    """The core ends with runs in the list, which the test above holds it to."""
+    """In the list of rooms, the core ends with runs."""
     core = ROOMS[: ROOMS.index("runs") + 1]
     assert not [room for room in core if room.startswith("tools")]
 

@@ -1,1 +1,1 @@
-"""Files and the network: atomic writes, locks, folders, and answers of servers."""
+"""Files: atomic writes, locks and folders."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
 
-JOBS_PER_GPU = 12  # rungs of the ladder, measured on an H200 with 16 cores
+JOBS_PER_GPU = 12  # rungs of the ladder, measured with eager steps on an H200 with 16 cores
 GPU_MB = 1200  # memory of such a job on its GPU, about half of it CUDA's own
 LARGE_WIDTH = 512  # layers of this width keep a GPU busy
 
@@ -18,7 +18,7 @@ def cores() -> int:
 
 
 def gpu_memories(names: Sequence[str] = ()) -> list[int]:
-    """Returns the memory of these GPUs, or of all, in MB; an empty list without NVIDIA's driver."""
+    """Returns the memory of these GPUs, or of all, in MB; an empty list without nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -68,8 +68,8 @@ def any_device(trainer: TrainerSettings) -> bool:
 
 
 def one_process(trainer: TrainerSettings) -> bool:
-    """Returns whether the settings of a Trainer need one process; others start the command again
-    for each device.
+    """Returns whether a Trainer with these settings needs one process. With other settings,
+    Lightning starts the command again for each device.
     """
     is_certain_one = isinstance(trainer.devices, list) and len(trainer.devices) == 1
     return any_device(trainer) or (is_certain_one and trainer.num_nodes == 1)

@@ -92,7 +92,7 @@ def train_and_score(
     # any other callback acts.
     callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
-    # A ModelCheckpoint of the user's must not replace the files in checkpoints/.
+    # A user's ModelCheckpoint must not replace the files in checkpoints/.
     own = folder / "lightning"
     trainer = build_trainer(settings.trainer, callbacks, default_root_dir=own, **reloads)
 

@@ -36,7 +36,7 @@ def credentials(settings: object) -> Iterator[str]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Returns whether a name is that of a credential, in view of the value."""
+    """Returns whether a name and its value look like a credential."""
     is_key = KEY_NAME.search(name) is not None and len(value) >= SHORTEST_KEY
     return is_key or SECRET_NAME.search(name) is not None
 

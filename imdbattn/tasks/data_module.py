@@ -18,7 +18,7 @@ from imdbattn.data.plans import EvalPlans, TrainPlans
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB instead of 6 %
-GPU_CHUNK = 16  # batches that are made together, which takes about as many operations as one alone
+GPU_CHUNK = 16  # batches made together, with about as many operations as one of them takes alone
 
 
 def is_on_gpu(items: Any) -> bool:

@@ -86,9 +86,9 @@ def from_all(trainer: L.Trainer, value: Value) -> list[Value]:
 def parameter_groups(
     net: nn.Module, embedding_lr: float | None, with_matrices: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns the parameter groups of a net: trained vectors form a group with `lazy`, for
-    LazyAdamW, and learning rate `embedding_lr`; if `with_matrices`, hidden layers' matrices form a
-    group with `matrices`, for Muon.
+    """Returns the parameter groups of a net. Trained vectors form a group with `lazy`, for
+    LazyAdamW, and learning rate `embedding_lr`. If `with_matrices`, the matrices of hidden layers
+    form a group with `matrices`, for Muon.
     """
     hidden = hidden_matrices(net) if with_matrices else []
     hidden_ids = {id(weight) for weight in hidden}

@@ -17,9 +17,9 @@ import torch
 class LazyAdamW(torch.optim.AdamW):
     """AdamW; groups with `lazy: True` update only rows with a gradient, and their averages.
 
-    Like torch.optim.SparseAdam, with decoupled weight decay, and for dense gradients, which can be
-    clipped and averaged over processes. Adam moves a row for about ten more steps after its word
-    occurred, ten times as far in total, which overfits rare words.
+    It is like torch.optim.SparseAdam, but with decoupled weight decay and dense gradients, which
+    can be clipped and averaged over processes. With AdamW, momentum moves a row for about ten more
+    steps after its word occurred, ten times as far in total, which overfits rare words.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

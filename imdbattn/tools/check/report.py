@@ -166,9 +166,9 @@ def as_text(outcome: Outcome) -> str:
     if blocked:
         groups = groupby(blocked, lambda r: r.part)
         texts = [f"{part}: {', '.join(r.check for r in group)}" for part, group in groups]
-        notes.append(f"Not checked before the above is corrected: {'; '.join(texts)}.")
+        notes.append(f"To be checked when the above is corrected: {'; '.join(texts)}.")
     absent = [part for part in outcome.expected if part not in outcome.parts]
-    notes += [f"Checked as: {outcome.sheet}."] if outcome.sheet else []
+    notes += [f"Checked with the sheet: {outcome.sheet}."] if outcome.sheet else []
     if absent and outcome.parts and outcome.file:
         notes.append(f"Not in the file: {', '.join(absent)}.")
     notes += [f"The file printed: {outcome.printed[-300:]}"] if outcome.printed else []

@@ -26,7 +26,7 @@ def run_rules(part: Part, outcome: Outcome, uses_wrong: bool) -> Generator[Outco
         yield outcome
         result = attempt(rule, part, failed & {rules[0].name, *rule.needs})
         if result.held is False and uses_wrong and result.finding != "not-written-yet":
-            reason = "Not checked before the part that it uses is corrected."
+            reason = "To be checked when the part that it uses is corrected."
             result = Result(part.name, rule.name, None, "blocked", reason)
         if result.held is False or result.finding == "blocked":
             failed.add(rule.name)
