@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from imdbattn.errors import UserError, in_line, replace_unencodable_output
+from imdbattn.errors import UserError, one_line, replace_unencodable_output
 from imdbattn.tools.check import grade, process
 from imdbattn.tools.check.options import parse
 
@@ -28,7 +28,7 @@ def main() -> None:
     try:
         status = process.run_all(parse(sys.argv[1:]))
     except (UserError, OSError, yaml.YAMLError) as error:
-        print(f"error: {in_line(error, None)}", file=sys.stderr)
+        print(f"error: {one_line(error, None)}", file=sys.stderr)
         status = 2
     sys.exit(status)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.launch.command import command
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def main(settings: "CompareSettings") -> None:
     from imdbattn.report.comparison_page import write_comparison
 
     out = settings.out or Path(settings.runs[0], "comparison")
-    page, _ = write_comparison(settings, expanded(out))
+    page, _ = write_comparison(settings, with_home(out))
     print(f"comparison: {page}")
 
 

@@ -4,7 +4,7 @@
 
 from typing import TYPE_CHECKING
 
-from imdbattn.io.files import expanded, write_atomically
+from imdbattn.io.files import with_home, write_atomically
 from imdbattn.launch.command import command
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def main(settings: "DashboardSettings") -> None:
     entity = settings.entity or ""
     built = build_workspace(entity, settings.project, settings.group, settings.by)
     if settings.dry_run:
-        write_atomically(expanded(settings.out), as_json(built))
+        write_atomically(with_home(settings.out), as_json(built))
         print(f"dashboard: {settings.out}")
     else:
         built.save()

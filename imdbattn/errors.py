@@ -21,7 +21,7 @@ class UserError(Exception):
     """
 
 
-def in_line(message: object, longest: int | None = 200) -> str:
+def one_line(message: object, longest: int | None = 200) -> str:
     """Returns the start of an error or a quoted text as one line. longest: None keeps all."""
     text = " ".join(str(message).split())[:longest]
     return text or (type(message).__name__ if isinstance(message, BaseException) else "")
@@ -56,7 +56,7 @@ def wrapping_errors(what: object, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = in_line(error, 600)
+        text = one_line(error, 600)
         text = text if text.startswith(str(what)) else f"{what}: {text}"
         raise UserError(f"{text}; {remedy}" if remedy else text) from error
 
@@ -67,4 +67,4 @@ def only_warning(log: logging.Logger, problem: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        log.warning("%s: %s", problem, in_line(f"{type(error).__name__} {error}", None))
+        log.warning("%s: %s", problem, one_line(f"{type(error).__name__} {error}", None))

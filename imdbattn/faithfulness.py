@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.launch.command import command
 from imdbattn.runs.signals import StopOnSignals
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @command("faithfulness")
 def main(settings: "FaithfulnessSettings") -> None:
     """Prints the results and writes them into `out`."""
-    out = expanded(settings.out or Path(settings.runs[0], "faithfulness"))
+    out = with_home(settings.out or Path(settings.runs[0], "faithfulness"))
     from imdbattn.report.pages import print_reports, write_reports
     from imdbattn.tools.faithfulness.experiment import run_experiment
     from imdbattn.tools.faithfulness.page import report_of

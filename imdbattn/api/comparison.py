@@ -11,7 +11,7 @@ from typing import Literal
 import pandas as pd
 
 from imdbattn.api.display import StrPath, html
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.report.comparison import as_rows, compare_sets
 from imdbattn.report.comparison_page import report_of, set_name
 from imdbattn.report.comparison_types import ComparedSet
@@ -59,7 +59,7 @@ class Comparison:
 
     def save(self, out: StrPath) -> Path:
         """Writes page, figures, Markdown and JSON into a folder. Returns the path of the page."""
-        return write_reports(self._reports(), expanded(out))
+        return write_reports(self._reports(), with_home(out))
 
     def _reports(self) -> list[Report]:
         return list(map(report_of, self.contents))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from imdbattn.api.display import html
-from imdbattn.io.files import expanded, write_atomically
+from imdbattn.io.files import with_home, write_atomically
 from imdbattn.report.pages import printed
 from imdbattn.report.prediction_page import page, print_predictions, printable
 from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
@@ -113,7 +113,7 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes a self-contained HTML page, and returns its path."""
-        file = expanded(path)
+        file = with_home(path)
         write_atomically(file, page([self.prediction]))
         return file
 

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from imdbattn.api.display import Metrics
 from imdbattn.errors import UserError, VisibleFormatter
-from imdbattn.io.files import expanded, missing_folders, remove_empty
+from imdbattn.io.files import missing_folders, remove_empty, with_home
 from imdbattn.launch.composition import composed
 from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.machine import one_process
@@ -89,7 +89,7 @@ def train(
     resumed = resumed_folder(settings)
     # This precedes hydra.run.dir, which contains the model's name.
     valid = new_or_resumed_settings(settings, overrides, resumed)
-    run_folder = resumed or expanded(cfg.hydra.run.dir if folder is None else folder).resolve()
+    run_folder = resumed or with_home(cfg.hydra.run.dir if folder is None else folder).resolve()
     if cfg.hydra.mode == RunMode.MULTIRUN or not one_process(valid.trainer):
         raise UserError(
             "train() trains one model in one process; for more: python -m imdbattn.train"

@@ -26,8 +26,8 @@ from imdbattn.data.tokenizer import (
     signature_of_rules,
 )
 from imdbattn.data.word_vectors import WordVectors, load_vectors
-from imdbattn.errors import UserError, in_line
-from imdbattn.io.files import build_once, cache_root, expanded
+from imdbattn.errors import UserError, one_line
+from imdbattn.io.files import build_once, cache_root, with_home
 from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
@@ -107,8 +107,8 @@ def prepare_reviews(
     splits = {name: read_split(folder / f"{name}.safetensors") for name in meta["fingerprints"]}
     corpus = ReviewCorpus(splits=splits, vectors=vectors, folder=folder, **meta)
     log_reviews(corpus, source.name)
-    least = 0.0 if keep_splits else settings.min_known
-    check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, least)
+    minimum = 0.0 if keep_splits else settings.min_known
+    check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, minimum)
     return corpus
 
 
@@ -128,7 +128,7 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
             counts = split.labels.bincount(minlength=len(corpus.label_names)).tolist()
             pairs = zip(corpus.label_names, counts, strict=True)
             sizes = ", ".join(f"{label} {count:,}" for label, count in pairs)
-            log.info("%-10s %d reviews: %s", name, len(split), in_line(sizes))
+            log.info("%-10s %d reviews: %s", name, len(split), one_line(sizes))
         if empty := int((split.lengths == 0).sum()):
             where = f"{empty} reviews of {name}"
             log.warning("%s: %s have no words; they are kept and scored", source, where)
@@ -139,15 +139,15 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
             log.info("%s: %s (%d reviews); intervals count each once", source, many, count)
 
 
-def check_known(share: float, items: str, source: str, remedy: str, least: float) -> None:
+def check_known(share: float, items: str, source: str, remedy: str, minimum: float) -> None:
     """Logs the share of known items: words with letters that have a vector, or symbols of pairs
     that occur in training. Warns if it is below FEW_KNOWN.
 
-    remedy: the usual causes, and the settings that change them. least: the setting data.min_known.
-    Raises UserError if the share is smaller.
+    remedy: the usual causes, and the settings that change them. minimum: the setting
+    data.min_known. Raises UserError if the share is smaller.
     """
     line = f"{source}: {share:.1%} of the {items} are known"
-    if share < least:
+    if share < minimum:
         raise UserError(f"{line}: {remedy}; data.min_known=0 trains anyway")
     if share < FEW_KNOWN:
         log.warning("%s, the others are read as <unk>: %s", line, remedy)
@@ -205,7 +205,7 @@ def named_source(settings: ReviewDataSettings) -> Source:
     if settings.path:
         from imdbattn.data.user_files.review_files import path_source
 
-        return path_source(expanded(settings.path), settings)
+        return path_source(with_home(settings.path), settings)
     if settings.hub or settings.source == "hub":
         from imdbattn.data.sources.hub import hub_reviews, imdb_halves
 

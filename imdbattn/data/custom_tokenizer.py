@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 
 from imdbattn.data.tokenizer import FIRST_WORD, LETTER, UNK, Encoded, Word
-from imdbattn.errors import UserError, in_line, wrapping_errors
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.settings.objects import as_mapping, import_callable
 
 Splitter = Callable[[str], list[str]]
@@ -35,7 +35,7 @@ def _splitter(settings: str) -> Splitter:
         with wrapping_errors(where):
             words = list(split(text))
         if not all(isinstance(word, str) for word in words):
-            shown = in_line(repr(words), 80)
+            shown = one_line(repr(words), 80)
             raise UserError(f"{where} returns {shown} instead of a list of words")
         return [word for word in words if word.strip()]
 

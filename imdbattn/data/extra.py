@@ -14,11 +14,11 @@ from torch import Tensor
 from imdbattn.data.corpus import ReviewCorpus, read_texts, tokenizer_of
 from imdbattn.data.labels import counted, number_labels
 from imdbattn.data.ragged import Ragged
-from imdbattn.data.splits import fingerprint, spaced
+from imdbattn.data.splits import fingerprint, with_single_spaces
 from imdbattn.data.user_files import tables
 from imdbattn.data.user_files.review_files import read_reviews
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.settings.schema import ReviewDataSettings
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def with_extra(
         with wrapping_errors(f"data.extra={settings.extra}"):
             texts, targets_UC = read_labeled(settings, corpus.label_names)
     else:
-        lines = tables.open_lines(expanded(str(settings.extra)), settings.text_column).texts
+        lines = tables.open_lines(with_home(str(settings.extra)), settings.text_column).texts
         texts = [text for text in lines if text.strip()]
         targets_UC = torch.zeros(len(texts), classes)
     # of the whole table: each fold of a cross-validation omits other texts
@@ -50,11 +50,11 @@ def with_extra(
         f"{target}\0{text}\0" for target, text in zip(targets_UC.tolist(), texts, strict=True)
     )
     held_out = {
-        spaced(text)
+        with_single_spaces(text)
         for split in ("validation", "test")
         for text in read_texts(corpus.texts_file(split))
     }
-    kept = [index for index, text in enumerate(texts) if spaced(text) not in held_out]
+    kept = [index for index, text in enumerate(texts) if with_single_spaces(text) not in held_out]
     omitted = f"omitted {len(texts) - len(kept)} in validation or test"
     log.info("data.extra=%s: %d training texts; %s", settings.extra, len(kept), omitted)
     targets_UC, texts = targets_UC[kept], [texts[index] for index in kept]
@@ -85,7 +85,7 @@ def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[
     `text`; any other table contains data.text_column and data.label_column. Raises UserError for
     other classes, and for anything but probabilities.
     """
-    path = expanded(str(settings.extra))
+    path = with_home(str(settings.extra))
     columns, _ = tables.open_table(path)
     if not any(column.startswith(PROBABILITY) for column in columns):
         texts, labels = read_reviews(path, settings)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from imdbattn.data.splits import Split, Texts
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ def number_labels(labels: Sequence[object], names: Sequence[str], where: object)
     numbers = numbers_by_label(given, names, where)
     for row, label in enumerate(given):
         if label not in numbers:
-            has = f"the label {in_line(label)}, which is not" if label else "no label, instead of"
-            known = in_line(", ".join(names))
+            has = f"the label {one_line(label)}, which is not" if label else "no label, instead of"
+            known = one_line(", ".join(names))
             raise UserError(
                 f"{where}: {counted(row)} has {has} one of {known} (training, or data.label_names)"
             )
@@ -120,7 +120,7 @@ def numbers_by_label(labels: Sequence[str], names: Sequence[str], where: object)
         return by_name
     by_number = {str(number): number for number in range(len(names))}
     if by_number.keys() >= {*labels}:
-        known = in_line(", ".join(names))
+        known = one_line(", ".join(names))
         log.warning("%s: the labels %s are read as %s", where, ", ".join(by_number), known)
     return by_number
 
@@ -135,7 +135,7 @@ def check_column(where: object, column: str, names: Sequence[str], setting: str)
     if count == 1:
         return
     has = f"{count} columns" if count else "no column"
-    known = in_line(", ".join(f"'{name}'" for name in names)) or "none"
+    known = one_line(", ".join(f"'{name}'" for name in names)) or "none"
     # The name of a column without a setting is fixed.
     remedy = f": set {setting}" if setting != column else ""
     if len(names) == 1 and {*";,\t"} & {*names[0]}:

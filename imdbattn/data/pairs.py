@@ -170,8 +170,8 @@ def prepare_pairs(
         ids = ids[ids != EOS]
         share = known_symbols[side] = share_of(int((ids != UNK_SYMBOL).sum()), len(ids))
         if not generated:
-            least = 0.0 if keep_splits else settings.min_known
-            check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, least)
+            minimum = 0.0 if keep_splits else settings.min_known
+            check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, minimum)
     return PairCorpus(
         splits=splits,
         items_name=items,

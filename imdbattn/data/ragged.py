@@ -149,7 +149,7 @@ class Ragged:
             positions_T = torch.arange(max(sizes), device=self.ids.device)
             positions_AT = positions_T.expand(len(items_A), -1)
         together = self.padded_batch(items_A, positions_AT, kept_A, options)
-        return separated(together, counts, sizes, of_rank)
+        return split_into_batches(together, counts, sizes, of_rank)
 
     def padded_batch(
         self, items_B: Tensor, positions_BT: Tensor, lengths_B: Tensor, options: BatchOptions
@@ -183,7 +183,7 @@ class Ragged:
         return indices_BT + gap_B[:, None] * (positions_BT >= kept_from_start)
 
 
-def separated(
+def split_into_batches(
     together: Sequence[Tensor], counts: list[int], sizes: list[int], of_rank: slice
 ) -> list[Batch]:
     """Returns the batches in the tensors of `Ragged.padded_batch`, of which each has its own number

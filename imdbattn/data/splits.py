@@ -113,11 +113,13 @@ def with_all_splits(
 
 def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
     """Returns a split without the items whose text, apart from spaces, is in one of `others`."""
-    texts = {spaced(text) for other in others for text in other.texts}
-    return split.select([at for at, text in enumerate(split.texts) if spaced(text) not in texts])
+    texts = {with_single_spaces(text) for other in others for text in other.texts}
+    return split.select(
+        [at for at, text in enumerate(split.texts) if with_single_spaces(text) not in texts]
+    )
 
 
-def spaced(text: str) -> str:
+def with_single_spaces(text: str) -> str:
     """Returns the text with single spaces, for comparisons."""
     return " ".join(text.split())
 

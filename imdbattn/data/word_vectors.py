@@ -16,7 +16,7 @@ import numpy as np
 
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import wrapping_errors
-from imdbattn.io.files import build_once, cache_root, expanded, wheel_file
+from imdbattn.io.files import build_once, cache_root, wheel_file, with_home
 from imdbattn.settings.schema import VectorSettings
 
 DIM = 50  # dimensions of the wheel's vectors, and by default of the official ones
@@ -53,7 +53,7 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
         source = "wheel" if dim == DIM and importlib.util.find_spec(WHEEL) else "official"
     root, key = cache_root(cache_dir), f"{source}-{dim}d"
     if path:
-        file = expanded(path).resolve()
+        file = with_home(path).resolve()
         with wrapping_errors(f"data.vectors.path={path}"):
             state = f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
         key = f"path-{settings.dim or ''}d-{hashlib.sha256(state.encode()).hexdigest()[:16]}"

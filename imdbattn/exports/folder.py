@@ -29,8 +29,8 @@ from imdbattn.io.files import (
     SavedNet,
     Weights,
     check_checksums,
-    expanded,
     read_json,
+    with_home,
     write_checksums,
     writing_into,
 )
@@ -62,7 +62,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
     bit for bit. A model that was read from an export keeps its vectors. If anything fails, `out` is
     not written. Raises UserError for wrong input, or if `out` exists and is not an empty folder.
     """
-    run, out = Run(options.run), expanded(options.out).resolve()
+    run, out = Run(options.run), with_home(options.out).resolve()
     check_out(out)
     metrics = read_json(run.folder / METRICS, "finish the run, imdbattn.train resume=...")
     facts: NestedDict = {}
@@ -164,7 +164,7 @@ def without_folders(value: Any) -> Any:
         return {key: without_folders(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [without_folders(inner) for inner in value]
-    is_path = isinstance(value, str) and expanded(value).is_absolute()
+    is_path = isinstance(value, str) and with_home(value).is_absolute()
     return Path(value).name if is_path else value
 
 
@@ -215,7 +215,7 @@ def read_export(folder: Path | str, trust: str | list[str] | None = None) -> Pre
 
     Raises UserError if a file has changed since it was written.
     """
-    folder = expanded(folder)
+    folder = with_home(folder)
     with wrapping_errors(f"{folder} is damaged", REMEDY):
         check_checksums(folder)
     settings = settings_of(Run(folder, trust))

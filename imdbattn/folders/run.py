@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import BEST
-from imdbattn.io.files import SavedNet, expanded, read_checkpoint, read_json
+from imdbattn.io.files import SavedNet, read_checkpoint, read_json, with_home
 from imdbattn.settings.keys import NestedDict
 from imdbattn.settings.trust import read_settings, refuse_interpolations, refuse_untrusted
 
@@ -44,7 +44,7 @@ class Run:
         caller_settings: Mapping[str, object] | None = None,
     ):
         self.path, self.trust, self.caller_settings = os.fspath(path), trust, caller_settings
-        self.folder = expanded(path)
+        self.folder = with_home(path)
         self.checkpoint_file = self.folder / BEST
         self.kind: Literal["folder", "export", "checkpoint"] = "folder"
         # os.path.isfile is used because Path.is_file raises for names that are too long.

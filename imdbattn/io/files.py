@@ -36,7 +36,7 @@ NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 LONG_WAIT = 30.0  # seconds after which a process reports which lock it waits for
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def with_home(path: str | os.PathLike[str]) -> Path:
     """Returns the path with ~ expanded. An unknown ~user remains; Path.expanduser would raise."""
     return Path(os.path.expanduser(path))
 
@@ -136,7 +136,7 @@ def remove_empty(folders: Iterable[Path], *logs: str) -> None:
 def cache_root(setting: str | None) -> Path:
     """Returns `setting`, else $IMDBATTN_CACHE, else imdbattn in $XDG_CACHE_HOME or ~/.cache."""
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return expanded(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
+    return with_home(setting or os.environ.get("IMDBATTN_CACHE") or xdg / "imdbattn")
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:

@@ -11,9 +11,9 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.launch.hydra_config import HYDRA_VERSION, hydra_arguments, register_resolvers
-from imdbattn.settings.keys import conf_dir, flat, to_dict
+from imdbattn.settings.keys import conf_dir, flattened, to_dict
 from imdbattn.settings.messages import nearest_text, no_setting
 
 COMPOSING = threading.Lock()  # Hydra has one state per process
@@ -55,7 +55,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
         )
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         return UserError(no_choice(error))
-    text = in_line(error, None)
+    text = one_line(error, None)
     unknown = re.match(r"Could not override '(\S+?)'", text)
     if unknown and "defaults list" not in text:  # Hydra explains groups itself
         # of several keys in braces, only the cause names the unknown one
@@ -87,5 +87,5 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
     ]
     for overrides in (chosen, []):
         with suppress(Exception), initialized():
-            return [*flat(to_dict(hydra.compose(config_name, overrides)))]
+            return [*flattened(to_dict(hydra.compose(config_name, overrides)))]
     return []

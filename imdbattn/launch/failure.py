@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from imdbattn.errors import UserError, in_line, visible
+from imdbattn.errors import UserError, one_line, visible
 from imdbattn.folders.run_folder import finished
 from imdbattn.io.files import remove_empty
 
@@ -31,14 +31,14 @@ def fail(
     is_first = all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "SLURM_LOCALID"))
     if isinstance(error, UserError):
         if is_first:
-            print(f"error: {visible(in_line(error, None))}", file=sys.stderr)
+            print(f"error: {visible(one_line(error, None))}", file=sys.stderr)
     else:  # perhaps in one process only, so each prints its own
         if folder and is_first and (folder / "config.yaml").exists() and not finished(folder):
             file = os.path.relpath(folder / "error.log")
         else:
             file = tempfile.mkstemp(prefix=f"imdbattn-{command}-", suffix=".log")[1]
         Path(file).write_text("".join(traceback.format_exception(error)))
-        line = in_line(f"{command}: {type(error).__name__}: {error}", 500)
+        line = one_line(f"{command}: {type(error).__name__}: {error}", 500)
         print(f"error: {visible(line)} (traceback: {file})", file=sys.stderr)
     remove_empty(created, f"{command}.log")
     sys.exit(2)

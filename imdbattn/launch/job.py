@@ -15,9 +15,9 @@ from omegaconf import DictConfig
 
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
-from imdbattn.io.files import expanded, read_json
+from imdbattn.io.files import read_json, with_home
 from imdbattn.launch.hydra_config import plain_settings
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import flattened
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, training_settings
 
@@ -68,12 +68,14 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     source_key = str(read_json(started).get("source_key"))
     if source is not None and source.key != source_key.split("-")[0]:
         return False
-    files = [path for name, path in flat(settings.dump()).items() if name in FILE_SETTINGS and path]
+    files = [
+        path for name, path in flattened(settings.dump()).items() if name in FILE_SETTINGS and path
+    ]
     if settings.init:
         files.append(Run(settings.init).checkpoint_file)
     started_at = started.stat().st_mtime
     return all(
-        file.exists() and file.stat().st_mtime <= started_at for file in map(expanded, files)
+        file.exists() and file.stat().st_mtime <= started_at for file in map(with_home, files)
     )
 
 

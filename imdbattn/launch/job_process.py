@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from imdbattn.errors import in_line
+from imdbattn.errors import one_line
 from imdbattn.folders.run_folder import has_results
 from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
@@ -52,7 +52,7 @@ def run_job(cfg: DictConfig) -> float | None:
         process = wait_for(start_job(job, cpus, as_command=True))
         return log_end(job, *outcome(job, process))
     except Exception as error:  # the other jobs must still run
-        write_end(folder, "failed", in_line(error, None))
+        write_end(folder, "failed", one_line(error, None))
         return None
     except BaseException:  # Ctrl-C or SIGTERM
         write_end(folder, "stopped", "stopped with its sweep")

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.launch.fork import CONSOLE
 from imdbattn.launch.job import has_current_results, job_of, log_end, write_end
 from imdbattn.launch.job_process import JobPool, outcome
@@ -85,7 +85,7 @@ class LocalJobs:
             job = job_of(config, folder)
             has_results = has_current_results(folder, job.settings)
         except Exception as error:  # the other jobs must still run
-            write_end(folder, "failed", in_line(error, None))
+            write_end(folder, "failed", one_line(error, None))
             self.end(number, None)
             return
         if has_results:

@@ -23,7 +23,7 @@ from imdbattn.data.user_files.tables import (
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_TABLES
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import PredictSettings
 
@@ -42,7 +42,7 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
         check_out(options.out)
     if options.text is not None:
         return TextStream(iter([str(options.text)]), 1), None
-    file = expanded(options.file) if options.file is not None else None
+    file = with_home(options.file) if options.file is not None else None
     if options.column is not None and (file is None or not is_table(file)):
         tables = ", ".join(SUFFIXES)
         raise UserError(f"column={options.column} is for tables, {tables}: omit it")
@@ -59,7 +59,7 @@ def open_texts(options: PredictSettings) -> tuple[TextStream, Kept | None]:
 
 def check_out(name: str) -> None:
     """Raises UserError for a table that cannot be written, or must not be replaced."""
-    out = expanded(name)
+    out = with_home(name)
     if out.suffix.lower() not in WRITTEN:
         raise UserError(f"out={name} must end with {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}")
     if out.name in (*SPLIT_TABLES, "metrics.csv") and (out.parent / "config.yaml").exists():
@@ -74,7 +74,7 @@ def write_prediction_table(
     """Writes the predictions for all texts into the table `out`, which is complete or absent."""
     from imdbattn.runs.apply import predict_columns
 
-    out = expanded(str(options.out))
+    out = with_home(str(options.out))
     chunks = predict_columns(predictor, texts.texts, options)
     if kept is not None:
         chunks = with_kept_columns(chunks, kept)

@@ -8,7 +8,14 @@ from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run import Run
-from imdbattn.settings.keys import NO_EFFECT, NestedDict, flat, flat_without, in_groups, to_dict
+from imdbattn.settings.keys import (
+    NO_EFFECT,
+    NestedDict,
+    flat_without,
+    flattened,
+    is_in_groups,
+    to_dict,
+)
 from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.tasks.task import settings_of, training_settings
 
@@ -27,15 +34,15 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
         )
     saved = settings_of(Run(folder, settings.get("trust"), settings)).dump()
     keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
-    keys = [key for key in keys if key != "resume" and not in_groups(key, "hydra")]
-    if compared := [key for key in keys if not in_groups(key, *NO_EFFECT)]:
+    keys = [key for key in keys if key != "resume" and not is_in_groups(key, "hydra")]
+    if compared := [key for key in keys if not is_in_groups(key, *NO_EFFECT)]:
         check_unchanged(settings, saved, compared, folder)
     # The folder's own `trust` is never used.
     merged = OmegaConf.create(saved | {"trust": settings.get("trust")})
     if "logger" in keys:  # a choice replaces all loggers
         merged.logger = {}
-    for key, value in flat(settings).items():
-        if in_groups(key, *keys) and in_groups(key, *NO_EFFECT):
+    for key, value in flattened(settings).items():
+        if is_in_groups(key, *keys) and is_in_groups(key, *NO_EFFECT):
             OmegaConf.update(merged, key, value, force_add=True)
     resumed = to_dict(merged)
     trust, own = settings.get("trust"), settings["logger"]
@@ -45,7 +52,8 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
 
 def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], folder: Path) -> None:
     """Raises UserError for the first setting among `keys` that differs from the run's."""
-    if not all(in_groups(key, *settings) for key in keys):  # debug=fast, for example, sets others
+    # debug=fast, for example, sets others
+    if not all(is_in_groups(key, *settings) for key in keys):
         keys = list(settings)
     data, saved_data = settings["data"], saved["data"]
     source = saved_data.get("source") if data["source"] == "auto" else data["source"]
@@ -53,7 +61,7 @@ def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], fo
     current = training_settings(settings).resolved(source, batch_tokens).dump()
     values, saved_values = flat_without(current, *NO_EFFECT), flat_without(saved, *NO_EFFECT)
     for key in dict.fromkeys([*values, *saved_values]):
-        if in_groups(key, *keys) and values.get(key) != saved_values.get(key):
+        if is_in_groups(key, *keys) and values.get(key) != saved_values.get(key):
             raise UserError(
                 f"resume={os.path.relpath(folder)} uses that run's own settings:"
                 f" {key}={saved_values.get(key)}, not {values.get(key)}. Use resume= alone, or"

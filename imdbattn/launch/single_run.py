@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.process import end_with_parent
 from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
@@ -49,7 +49,7 @@ def run_single(cfg: DictConfig) -> float:
 def resumed_folder(settings: NestedDict) -> Path | None:
     """Returns the folder of the run that the setting `resume` names, if it names one."""
     resume = settings["resume"]
-    return expanded(resume).resolve() if resume else None  # runs/latest is a link
+    return with_home(resume).resolve() if resume else None  # runs/latest is a link
 
 
 def check_torchrun(overrides: Sequence[str]) -> None:

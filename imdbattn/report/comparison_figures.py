@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.comparison_types import ComparedSet, Curve, VariantResults
-from imdbattn.report.numbers import LEVEL_NAME, in_percent, metric_name, metric_text
+from imdbattn.report.numbers import LEVEL_NAME, is_in_percent, metric_name, metric_text
 from imdbattn.report.pages import integer_ticks, new_figure, style
 
 FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
@@ -29,7 +29,7 @@ def accuracies(comparison: ComparedSet) -> Figure:
     """Draws the metric of each variant: its mean over seeds with the interval, and each seed."""
     variants = comparison["variants"]
     metric = comparison["metric"]
-    factor = 100 if in_percent(metric) else 1
+    factor = 100 if is_in_percent(metric) else 1
     name = metric_name(metric)
     figure, axes = row_chart([variant["label"] for variant in variants])
     for row, variant in enumerate(variants):

@@ -7,7 +7,7 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-from imdbattn.errors import in_line
+from imdbattn.errors import one_line
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_figures import (
     accuracies,
@@ -21,8 +21,8 @@ from imdbattn.report.numbers import (
     LEVEL_NAME,
     count,
     decimal,
-    in_percent,
     interval_text,
+    is_in_percent,
     mean_and_sd,
     metric_name,
     metric_text,
@@ -188,7 +188,7 @@ def variant_table(comparison: ComparedSet) -> Table:
         row["test %"] = mean_and_sd(variant["test"])
         if folds := variant["folds"]:
             row[f"over {len(folds['values'])} folds %"] = mean_and_sd(folds)
-        if not in_percent(metric):
+        if not is_in_percent(metric):
             row[metric] = mean_and_sd(variant["metric"], partial(metric_text, metric=metric))
         if largest and largest["uneven"]:
             row[f"largest class of {split} %"] = percent(largest["share"])
@@ -286,7 +286,7 @@ def about(comparison: ComparedSet) -> str:
     settings = list(dict.fromkeys([*settings, *map(shortened, comparison["overrides"])]))
     text = f"{set_name(comparison, comparison['items'])}."
     if largest := comparison["largest_class"]:
-        label = in_line(largest["label"], 40)
+        label = one_line(largest["label"], 40)
         text += f" The largest class, {label}, has {percent(largest['share'])} %."
     if settings:
         text += f" All variants were trained with {', '.join(settings)}."
@@ -315,7 +315,7 @@ def headline(comparison: ComparedSet) -> str:
 
     best = max(variants, key=chosen_by)
     ends = interval_text(best["interval"], metric)
-    reached = metric_text(best["metric"]["mean"], metric) + " %" * in_percent(metric)
+    reached = metric_text(best["metric"]["mean"], metric) + " %" * is_in_percent(metric)
     if metric != "accuracy":
         reached = f"{metric_name(metric)} {reached}"
     text = best["label"]
@@ -355,7 +355,7 @@ def sentence(pair: VariantPair) -> str:
     """
     metric = pair["metric"]
     ends = pair["interval"] or ()
-    unit = "points" if in_percent(metric) else metric_name(metric)
+    unit = "points" if is_in_percent(metric) else metric_name(metric)
     if metric == "macro_f1":
         unit += " of macro F1"
     if pair["verdict"] == "undecided":

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
 from imdbattn.report.comparison_types import Skipped
@@ -254,7 +254,7 @@ def as_skipped(folder: Path, reason: str | Exception) -> Skipped:
     """Returns the folder for display, and why it is skipped."""
     if isinstance(reason, Exception) and not isinstance(reason, UserError):
         reason = f"unreadable: {type(reason).__name__}: {reason}"
-    return {"folder": display(folder), "reason": in_line(reason, 300)}
+    return {"folder": display(folder), "reason": one_line(reason, 300)}
 
 
 def display(folder: Path) -> str:

@@ -8,7 +8,7 @@ from imdbattn.report.statistics import LEVEL
 LEVEL_NAME = f"{100 * LEVEL:g} %"  # level of the intervals, as text
 
 
-def in_percent(metric: str) -> bool:
+def is_in_percent(metric: str) -> bool:
     """Returns whether a metric is a share, which is shown in percent and points."""
     return metric in ("accuracy", "macro_f1")
 
@@ -38,7 +38,7 @@ def metric_text(value: float, metric: str, sign: bool = False) -> str:
 
     sign: whether it is a difference, which has a sign and is in points.
     """
-    if in_percent(metric):
+    if is_in_percent(metric):
         return decimal(100 * value, 1, sign)
     return f"{value + 0.0:{'+' if sign else ''}.4g}".replace("-", "−")
 

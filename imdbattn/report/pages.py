@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.errors import UserError, in_line, visible
+from imdbattn.errors import UserError, one_line, visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.comparison_types import Skipped
 
@@ -219,7 +219,7 @@ def latex(title: str, tables: Sequence[Table]) -> str:
     """Returns tables for LaTeX with the package booktabs, under a comment with the title."""
     import pandas as pd
 
-    texts = [f"% {in_line(title, None)}"]
+    texts = [f"% {one_line(title, None)}"]
     for head, *rows in filter(None, tables):
         text = pd.DataFrame(rows, columns=list(head)).to_latex(
             index=False, escape=True, column_format="l" + "r" * (len(head) - 1)

@@ -13,9 +13,9 @@ from imdbattn.settings.keys import (
     MAY_DIFFER_IN_VARIANT,
     NestedDict,
     as_text,
-    flat,
     flat_without,
-    in_groups,
+    flattened,
+    is_in_groups,
 )
 
 # Facts in metrics.json -> what differs between runs whose facts differ
@@ -167,8 +167,8 @@ def sources(run: FinishedRun) -> list[str]:
     names = (*DATA_AND_WEIGHTS, "data.extra")
     return [
         f"{setting}={last_part(str(value))}"
-        for setting, value in flat(run.settings).items()
-        if value is not None and in_groups(setting, *names)
+        for setting, value in flattened(run.settings).items()
+        if value is not None and is_in_groups(setting, *names)
     ]
 
 
@@ -295,9 +295,9 @@ def differences(new: Variant, old: Variant) -> Differences:
         if value == old_value:
             continue
         in_both = setting in new_settings and setting in old_settings
-        is_typed = in_groups(setting, *typed)
+        is_typed = is_in_groups(setting, *typed)
         text = f"{setting} ({as_text(old_value)}, not {as_text(value)})"
-        if in_groups(setting, *SET_BY_RUNGS):
+        if is_in_groups(setting, *SET_BY_RUNGS):
             if in_both and is_typed:
                 of_rungs.append(text)
         elif in_both or is_typed:

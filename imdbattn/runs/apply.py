@@ -11,7 +11,7 @@ from imdbattn.errors import UserError
 from imdbattn.exports.folder import read_export
 from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import results_file
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.settings.command_settings import PredictSettings, RunCommandSettings
 from imdbattn.settings.keys import NestedDict, overlay
@@ -85,7 +85,7 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
     if isinstance(options.run, list):
         return mean_predictor(options), Path()
     if Run(options.run).kind == "export":
-        return read_export(options.run, options.trust), expanded(options.run)
+        return read_export(options.run, options.trust), with_home(options.run)
     settings, checkpoint = open_settings(options)
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
 
@@ -97,7 +97,7 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
     """
     by_weights: dict[object, tuple[str, Predictor]] = {}
     for path in options.run:
-        runs = [str(file.parent) for file in sorted(expanded(path).rglob("metrics.json"))]
+        runs = [str(file.parent) for file in sorted(with_home(path).rglob("metrics.json"))]
         pretrainings = [run for run in runs if Run(run).metrics.get("next_model")]
         if pretrainings:
             log.info("omitted pretraining: %s", ", ".join(pretrainings))

@@ -18,7 +18,7 @@ from imdbattn.settings.keys import (
     NestedDict,
     absolute,
     hexdigest,
-    in_groups,
+    is_in_groups,
     overlay,
 )
 from imdbattn.settings.schema import TrainingSettings
@@ -92,7 +92,7 @@ def changed_data(options: EvaluateSettings) -> NestedDict:
     return {
         key: value
         for key, value in given.items()
-        if value and not in_groups(f"data.{key}", *NO_EFFECT)
+        if value and not is_in_groups(f"data.{key}", *NO_EFFECT)
     }
 
 

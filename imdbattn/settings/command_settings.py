@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from imdbattn.errors import UserError
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.settings.keys import defaults, overlay
 from imdbattn.settings.schema import (
     Amount,
@@ -104,7 +104,7 @@ def folders_in(runs: Any) -> list[str]:
     found: list[str] = []
     for folder in runs if isinstance(runs, list) else [runs]:
         if folder not in (None, ""):
-            matching = [] if os.path.exists(expanded(folder)) else glob(os.path.expanduser(folder))
+            matching = [] if os.path.exists(with_home(folder)) else glob(os.path.expanduser(folder))
             found += sorted(matching) or [str(folder)]
     return found
 

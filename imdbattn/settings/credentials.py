@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import leaves
+from imdbattn.settings.keys import iter_leaves
 
 SECRET_NAME = re.compile(
     r"(^|[_.+-])(secrets?|pass|auth|credentials?)$|api_?key$|passw(or)?d$|passphrase$",
@@ -25,7 +25,7 @@ def credentials(settings: object) -> Iterator[str]:
     A password is one in a URL, or the value of an environment variable with such a name.
     """
     secrets = passwords()
-    for name, value in leaves(settings):
+    for name, value in iter_leaves(settings):
         text = str(value)
         if value in (None, "", True, False):
             continue

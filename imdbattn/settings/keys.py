@@ -62,18 +62,18 @@ def to_dict(cfg: DictConfig | ListConfig, resolve: bool = False) -> NestedDict:
     return settings
 
 
-def flat(settings: Mapping[str, object], prefix: str = "") -> NestedDict:
+def flattened(settings: Mapping[str, object], prefix: str = "") -> NestedDict:
     """Returns nested settings as one dict with dotted keys. Lists remain values."""
     values: NestedDict = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            values |= flat(value, f"{prefix}{key}.")
+            values |= flattened(value, f"{prefix}{key}.")
         else:
             values[prefix + key] = value
     return values
 
 
-def leaves(settings: object, key: str = "") -> Iterator[tuple[str, object]]:
+def iter_leaves(settings: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yields each value in nested dicts and lists, with its dotted key. key: of `settings`."""
     if isinstance(settings, list):
         settings = dict(enumerate(settings))
@@ -81,17 +81,19 @@ def leaves(settings: object, key: str = "") -> Iterator[tuple[str, object]]:
         yield key, settings
         return
     for name, value in settings.items():
-        yield from leaves(value, f"{key}.{name}" if key else str(name))
+        yield from iter_leaves(value, f"{key}.{name}" if key else str(name))
 
 
-def in_groups(key: str, *names: str) -> bool:
+def is_in_groups(key: str, *names: str) -> bool:
     """Returns whether a dotted key is one of `names`, or in a group of that name."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def flat_without(settings: Mapping[str, object], *skipped: str) -> NestedDict:
     """Returns the settings, flat, without the keys and groups in `skipped`."""
-    return {key: value for key, value in flat(settings).items() if not in_groups(key, *skipped)}
+    return {
+        key: value for key, value in flattened(settings).items() if not is_in_groups(key, *skipped)
+    }
 
 
 def variant_digest(settings: Mapping[str, object]) -> str:
@@ -120,7 +122,7 @@ def named_overrides(overrides: Iterable[str], settings: NestedDict) -> list[str]
     return sorted(
         override
         for key, override in by_key.items()
-        if key not in unnamed_choices and not in_groups(key, *MAY_DIFFER_IN_VARIANT)
+        if key not in unnamed_choices and not is_in_groups(key, *MAY_DIFFER_IN_VARIANT)
     )
 
 

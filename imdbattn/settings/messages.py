@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from imdbattn.settings.keys import as_text, flat, in_groups
+from imdbattn.settings.keys import as_text, flattened, is_in_groups
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -17,7 +17,7 @@ QUOTED_TEXT = (
 )
 
 
-def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> str:
+def validation_message(errors: "ValidationError", settings: Any, group: str = "") -> str:
     """Returns the first error of the innermost values, as `key=value must be ...`: for a list, the
     error of its wrong item. group: the name of the settings.
     """
@@ -28,7 +28,7 @@ def in_one_line(errors: "ValidationError", settings: Any, group: str = "") -> st
     if error["type"] == "missing":
         return f"{'.'.join([*keys, str(error['loc'][-1])])} is missing"
     if error["type"] == "extra_forbidden":
-        return no_setting(key, flat(settings))
+        return no_setting(key, flattened(settings))
     must = re.sub(r"^(Input|List|String|Dictionary|Value) should", "must", error["msg"]).replace(
         " after validation", ""
     )
@@ -56,7 +56,7 @@ CLASSES = ("model.net", "model.mixer", "optim", "trainer", "data.tokenizer")
 def no_setting(key: str, known: Iterable[str]) -> str:
     """Returns a message about an unknown setting, which names the most similar one."""
     remedies = nearest_text(key, known)
-    if in_groups(key, *CLASSES):
+    if is_in_groups(key, *CLASSES):
         remedies += f"; +{key}=... passes it to the class"
     return f"there is no setting {key}{remedies or '; --help lists them all'}"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from imdbattn.errors import UserError, in_line, wrapping_errors
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.settings.schema import ClassSettings, SettingsGroup
 
 TARGET = "_target_"
@@ -30,7 +30,7 @@ def import_object(path: str, key: str) -> Any:
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == package
         remedy = f"; {package} must be installed, or its folder be in PYTHONPATH"
         raise UserError(
-            f"{key}={path} cannot be imported: {in_line(error, 600)}{remedy * is_missing}"
+            f"{key}={path} cannot be imported: {one_line(error, 600)}{remedy * is_missing}"
         ) from error
     if not hasattr(loaded, name):
         from imdbattn.settings.messages import nearest_text

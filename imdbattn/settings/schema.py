@@ -371,6 +371,6 @@ def validate_as(
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
-        from imdbattn.settings.messages import in_one_line
+        from imdbattn.settings.messages import validation_message
 
-        raise UserError(in_one_line(error, settings, group)) from None
+        raise UserError(validation_message(error, settings, group)) from None

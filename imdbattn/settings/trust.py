@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from omegaconf import OmegaConf
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.settings.keys import NestedDict, leaves, to_dict
+from imdbattn.settings.keys import NestedDict, iter_leaves, to_dict
 
 if TYPE_CHECKING:
     from imdbattn.settings.schema import TrainingSettings
@@ -83,7 +83,7 @@ def targets(node: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Yields what nested settings name by a dotted path, with its dotted key: each `_target_`, and
     `choose_by` if it is a function.
     """
-    for name, value in leaves(node, key):
+    for name, value in iter_leaves(node, key):
         if name.endswith("_target_") or (name == "choose_by" and "." in str(value)):
             yield name, str(value)
 

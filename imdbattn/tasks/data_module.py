@@ -50,7 +50,7 @@ class Loader:
             while self.ready:
                 yield self.ready.popleft()
 
-    def take(self, count: int) -> list[Any]:
+    def take_ready(self, count: int) -> list[Any]:
         """Returns at most `count` of the next batches, only those that are already made."""
         return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
 

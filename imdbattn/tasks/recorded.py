@@ -22,7 +22,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from imdbattn.data.ragged import with_tensors
-from imdbattn.errors import in_line
+from imdbattn.errors import one_line
 from imdbattn.settings.trust import custom_parts
 from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
@@ -140,8 +140,8 @@ class StepRecorder:
             self.recorded_with = constants
         steps = [self.step(batch)]
         loader: Any = self.trainer.train_dataloader
-        if not self.one_by_one and hasattr(loader, "take"):
-            for following in loader.take(steps_to_next_stop(self.trainer) - 1):
+        if not self.one_by_one and hasattr(loader, "take_ready"):
+            for following in loader.take_ready(steps_to_next_stop(self.trainer) - 1):
                 count_step(self.trainer)
                 steps.append(self.step(following))
         return {"loss": steps[-1].loss, "recorded_steps": steps}
@@ -208,7 +208,7 @@ class StepRecorder:
                 recording = self.checked_recording(batch, restore)
         except Exception as error:  # the step can be made without a recording
             restore()
-            return self.give_up(batch, in_line(error))
+            return self.give_up(batch, one_line(error))
         self.recordings[key] = recording
         return with_tensors(recording.result, Tensor.clone)
 

@@ -20,7 +20,7 @@ from imdbattn.settings.keys import (
     NestedDict,
     as_text,
     flat_without,
-    in_groups,
+    is_in_groups,
     settings_digest,
 )
 from imdbattn.settings.schema import ModelSettings, TrainingSettings
@@ -128,7 +128,7 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
 def encoder_settings(model: ModelSettings) -> NestedDict:
     """Returns the model settings, flat, on which the weights of the encoder depend."""
     settings = flat_without(model.dump(), "net.layer.dropout", "embedding.mixout")
-    return {key: value for key, value in settings.items() if in_groups(key, *ENCODER_SETTINGS)}
+    return {key: value for key, value in settings.items() if is_in_groups(key, *ENCODER_SETTINGS)}
 
 
 def load_initial(module: "Learner", initial: SavedNet) -> None:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run_folder import group_of
 from imdbattn.io.files import read_json
-from imdbattn.settings.keys import NestedDict, flat, run_label
+from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
 
@@ -79,7 +79,7 @@ class AdaptedLogger(RunLogger):
         self.logger = logger
 
     def start(self, run: StartedRun) -> bool:
-        self.logger.log_hyperparams(flat(run.settings | {"environment": run.environment}))
+        self.logger.log_hyperparams(flattened(run.settings | {"environment": run.environment}))
         return True
 
     def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:

@@ -21,8 +21,8 @@ import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it
 from lightning.pytorch import loggers
 from pydantic import Field
 
-from imdbattn.errors import in_line, only_warning
-from imdbattn.settings.keys import NestedDict, flat
+from imdbattn.errors import one_line, only_warning
+from imdbattn.settings.keys import NestedDict, flattened
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
 from imdbattn.tracking.loggers import RunLogger, StartedRun
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
@@ -164,7 +164,7 @@ def start_wandb(
             log_groups(run, arguments["config"])
             return run
         except Exception as error:  # training continues without it
-            log.warning("W&B (%s) did not start: %s", mode, in_line(error, None))
+            log.warning("W&B (%s) did not start: %s", mode, one_line(error, None))
             if wandb.run is None:  # without teardown, the id of the failed run would stay in use
                 with suppress(Exception):
                     wandb.teardown()
@@ -251,7 +251,7 @@ def log_groups(run: wandb.Run, config: Mapping[str, object]) -> None:
     for key, value in config.items():
         if isinstance(value, Mapping) and not isinstance(run.config.get(key), Mapping):
             hidden[key] = value
-    run.config.update(flat(hidden))
+    run.config.update(flattened(hidden))
     for curves in ("train/*", "val/*", "attention_*"):
         run.define_metric(curves, step_metric="epoch")
     for curves in ("train/loss_step", "train/lr_step", "lr-*"):
@@ -266,7 +266,7 @@ def finish_wandb(run: wandb.Run, failed: bool = False) -> None:
         run.finish(exit_code=int(failed))
     except Exception as error:
         sync = f"wandb sync --include-online {quoted}/*run-*-{run.id}"
-        log.warning("W&B did not finish: %s `%s` uploads its files", in_line(error, None), sync)
+        log.warning("W&B did not finish: %s `%s` uploads its files", one_line(error, None), sync)
         return
     pattern = f"offline-run-*-{run.id}"
     if any(folder.glob(pattern)):

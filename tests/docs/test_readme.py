@@ -13,7 +13,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from imdbattn.settings.keys import conf_dir, flat, in_groups
+from imdbattn.settings.keys import conf_dir, flattened, is_in_groups
 from imdbattn.tasks.networks import build_classifier
 from tests.documents import (
     COMMANDS,
@@ -190,13 +190,13 @@ SETTINGS += [("task=seq2seq", "data=translation"), ("data=order_probe",), ("logg
 
 
 def test_every_setting_in_the_documents_exists(composed):
-    known = {key for choice in SETTINGS for key in flat(composed(*choice))}
+    known = {key for choice in SETTINGS for key in flattened(composed(*choice))}
     # a callable of one's own in place of a name, and an argument of the Trainer
     known |= {"data.tokenizer._target_", "trainer.callbacks"}
     named = set(re.findall(r"`((?:data|model|trainer|logger|optim|masked)\.[a-z_.]+)[=`]", TEXT))
     assert len(named) > 25
     for setting in named:
-        assert any(in_groups(key, setting) for key in known), setting
+        assert any(is_in_groups(key, setting) for key in known), setting
 
 
 def table(page: str, heading: str) -> list[list[str]]:
@@ -207,7 +207,7 @@ def table(page: str, heading: str) -> list[list[str]]:
 
 
 def test_the_table_of_settings_has_the_right_defaults(composed):
-    found = {key: None if value == {} else value for key, value in flat(composed()).items()}
+    found = {key: None if value == {} else value for key, value in flattened(composed()).items()}
     for entry in OmegaConf.load(conf_dir() / "train.yaml").defaults:
         found |= {} if isinstance(entry, str) else entry  # the files that it chooses
     compared = 0

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from imdbattn.settings.keys import flat, in_groups, named_overrides, settings_digest, variant_digest
+from imdbattn.settings.keys import (
+    flattened,
+    is_in_groups,
+    named_overrides,
+    settings_digest,
+    variant_digest,
+)
 
 # Settings that change no number of a result, groups included.
 NO_NUMBERS = (
@@ -56,7 +62,7 @@ def with_value(settings: dict, key: str, value: Any) -> dict:
 
 def ignored(digest: Callable[[dict], str], settings: dict, keys: list[str]) -> list[str]:
     """Those of the keys whose value does not change the digest."""
-    values = flat(settings)
+    values = flattened(settings)
     changed = {key: digest(with_value(settings, key, other(values[key]))) for key in keys}
     return [key for key in keys if changed[key] == digest(settings)]
 
@@ -78,8 +84,8 @@ def test_the_order_of_keys_makes_no_variant_and_no_job(composed, case):
 @pytest.mark.parametrize("case", COMMANDS)
 def test_a_setting_that_changes_numbers_makes_another_variant_and_another_job(composed, case):
     settings = composed(*COMMANDS[case])
-    keys = [key for key in flat(settings) if not in_groups(key, *NO_NUMBERS, "seed")]
-    of_variants = [key for key in keys if not in_groups(key, *HARDWARE, *AVERAGED, *COMPARED)]
+    keys = [key for key in flattened(settings) if not is_in_groups(key, *NO_NUMBERS, "seed")]
+    of_variants = [key for key in keys if not is_in_groups(key, *HARDWARE, *AVERAGED, *COMPARED)]
     assert {"optim.weight_decay", "optim.lr", "label_smoothing", "model.name"} <= {*of_variants}
     assert ignored(settings_digest, settings, keys) == []
     assert ignored(variant_digest, settings, of_variants) == []
@@ -88,9 +94,9 @@ def test_a_setting_that_changes_numbers_makes_another_variant_and_another_job(co
 def test_seed_hardware_logging_and_places_of_files_divide_no_variant(composed):
     settings = composed("model=tuned")
     names = (*NO_NUMBERS, *HARDWARE, *AVERAGED, *COMPARED)
-    keys = [key for key in flat(settings) if in_groups(key, *names)]
+    keys = [key for key in flattened(settings) if is_in_groups(key, *names)]
     assert ignored(variant_digest, settings, keys) == keys
-    keys = [key for key in keys if in_groups(key, *NO_NUMBERS, "seed")]
+    keys = [key for key in keys if is_in_groups(key, *NO_NUMBERS, "seed")]
     assert ignored(settings_digest, settings, keys) == keys
 
 

@@ -19,7 +19,7 @@ from imdbattn.folders.run_folder import SWEEP_LOG
 from imdbattn.report.comparison_page import write_comparison
 from imdbattn.runs.fit import fit
 from imdbattn.settings.command_settings import with_defaults
-from imdbattn.settings.keys import conf_dir, flat
+from imdbattn.settings.keys import conf_dir, flattened
 from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import Tracker, logged_results
 from tests.processes import environment
@@ -229,7 +229,7 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     """And its metric is one that a run logs each epoch."""
     sweep = SWEEPS[name]
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
-    known = flat(settings(*fixed).dump()) | {"model": None}
+    known = flattened(settings(*fixed).dump()) | {"model": None}
     assert sweep["parameters"].keys() <= known.keys()
     for place in (0, -1):
         chosen = [
@@ -265,7 +265,7 @@ def test_the_command_of_an_agent_trains_one_run_of_the_sweep(small, tmp_path):
     check_nothing_private(folder)
     run = found.run
     assert (run.sweep_id, run.run_id, run.run_group) == ("sweep1", "run1", "sweep1")
-    assert flat(found.config)["model.name"] == "residual_pe", (
+    assert flattened(found.config)["model.name"] == "residual_pe", (
         "the sweep's `model` must not hide the settings of that name"
     )
     assert sweep["metric"]["name"] in found.logged

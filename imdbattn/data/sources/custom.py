@@ -13,7 +13,7 @@ import numpy as np
 from imdbattn.data.labels import counted, with_class_numbers
 from imdbattn.data.split_names import by_split
 from imdbattn.data.splits import Source, Texts, fingerprint
-from imdbattn.errors import UserError, in_line, wrapping_errors
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.settings.objects import TARGET, as_mapping, import_callable
 
 Item = tuple[str, Any]  # a text and its label, or a source and its target
@@ -78,5 +78,5 @@ def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Ite
         if isinstance(text, str) and isinstance(other, others):
             return text, other
     wanted = "a source and its target, two texts" if others == (str,) else "a text and its label"
-    shown = in_line(repr(pair), 80)
+    shown = one_line(repr(pair), 80)
     raise UserError(f"{where}: {counted(row)} is {shown} instead of {wanted}")

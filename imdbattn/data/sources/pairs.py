@@ -16,7 +16,7 @@ from imdbattn.data.splits import Source, Split, Texts
 from imdbattn.data.symbols import symbols_of, tokenizers_of
 from imdbattn.data.user_files.pair_files import Pair, aligned_files, read_aligned, read_pairs
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.io.files import expanded, sha256_of
+from imdbattn.io.files import sha256_of, with_home
 from imdbattn.settings.pair_settings import TranslationSettings
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def find_pair_source(settings: Any) -> Source:
     if settings.hub:
         return hub_pairs(settings)
     if settings.path:
-        path = expanded(settings.path)
+        path = with_home(settings.path)
         with wrapping_errors(f"data.path={settings.path}"):
             name = str(path.resolve(strict=True))
         if path.is_dir():

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from imdbattn.data.labels import check_column, counted
 from imdbattn.data.user_files.delimited import read_delimited
-from imdbattn.errors import UserError, in_line, wrapping_errors
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.io.files import atomically
 
 log = logging.getLogger(__name__)
@@ -287,7 +287,7 @@ def text_of_cell(value: object) -> str | None:
     which pandas reads as NaN. Raises ValueError for a list or an object.
     """
     if isinstance(value, (list, dict)):
-        raise ValueError(f"a value is a {type(value).__name__}: {in_line(value)}")
+        raise ValueError(f"a value is a {type(value).__name__}: {one_line(value)}")
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     is_nan = value != value

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import flat
+from imdbattn.settings.keys import flattened
 from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
 from imdbattn.settings.schema import ClassSettings, Count, ModelSettings, Share, TrainingSettings
 from imdbattn.tasks.task import Task
@@ -41,7 +41,7 @@ class Seq2SeqSettings(TrainingSettings):
     @classmethod
     def check_groups(cls, settings: Mapping[str, object]) -> Mapping[str, object]:
         """Raises UserError for data or a model of another task, before the settings are checked."""
-        given = flat(settings)
+        given = flattened(settings)
         are_pairs = not given.keys().isdisjoint(("data.letters", "data.languages"))
         if not are_pairs or "model.net.hidden" not in given:
             raise UserError(

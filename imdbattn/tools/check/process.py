@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check import source
 from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
 from imdbattn.tools.check.sheets import SHEETS, load
@@ -36,7 +36,7 @@ def run_all(options: argparse.Namespace) -> int:
             source.read(file)
             outcome = check_in_child(file, options)
         except (UserError, OSError) as error:
-            outcome = Outcome(file, error=in_line(error, None))
+            outcome = Outcome(file, error=one_line(error, None))
         if outcome.error and not several and kind != "gradescope":
             raise UserError(outcome.error)
         outcome.points = options.points

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import torch
 
-from imdbattn.errors import in_line
+from imdbattn.errors import one_line
 from imdbattn.tools.check.numbers import NotChecked, NotCompared, StudentError
 from imdbattn.tools.check.part import Part, Rule
 from imdbattn.tools.check.report import Outcome, Result, result_of
@@ -63,7 +63,7 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
     except Exception as error:  # the checker itself failed
         reason = (
             f"{rule.name} was not checked: the checker raised {type(error).__name__}:"
-            f" {in_line(error)}."
+            f" {one_line(error)}."
         )
         return unmade("not-checked", reason)
 
@@ -73,7 +73,7 @@ def mistake_of(error: BaseException, part: str, file: str, signature: str = "") 
     values = {
         "part": part,
         "signature": signature,
-        "message": f"{type(error).__name__}: {in_line(error)}",
+        "message": f"{type(error).__name__}: {one_line(error)}",
     }
     frames = traceback.extract_tb(error.__traceback__)
     lines = [

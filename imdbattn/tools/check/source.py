@@ -10,7 +10,7 @@ import tokenize
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check.tables import SIGNATURES
 
 Code = list[tuple[str, ast.Module]]  # the name for tracebacks: the file, or the file and the cell
@@ -26,7 +26,7 @@ def read(file: str) -> Code:
             return [(file, ast.parse(stream.read(), file))]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = "a notebook" if is_notebook and not isinstance(error, SyntaxError) else "Python"
-        raise UserError(f"{file} is not {what} ({in_line(error)})") from error
+        raise UserError(f"{file} is not {what} ({one_line(error)})") from error
 
 
 def definitions(file: str) -> Code:

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
-from imdbattn.errors import UserError, in_line, wrapping_errors
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.exports.vectors import labels_of, rounded, training_counts, with_words
-from imdbattn.io.files import expanded, write_atomically, writing_into
+from imdbattn.io.files import with_home, write_atomically, writing_into
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
 from imdbattn.settings.keys import NestedDict
@@ -297,7 +297,7 @@ def write_page(
 
     Raises UserError if `out` is another file.
     """
-    out = expanded(out)
+    out = with_home(out)
     refuse_other_file(out)
     data, facts = page_data(models, words, precision, reviews)
     script = program()
@@ -344,4 +344,4 @@ def lines_of(facts: Mapping[str, Any]) -> Iterator[str]:
         if about["accuracy_here"] is not None and about["split"] == "test":
             here, of_run = (100 * about[name] for name in ("accuracy_here", "accuracy"))
             line += f", test accuracy {here:.2f} % (of the run: {of_run:.2f} %)"
-        yield in_line(line.format_map(about))
+        yield one_line(line.format_map(about))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
-from imdbattn.io.files import expanded
+from imdbattn.io.files import with_home
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import group_variants
 from imdbattn.runs.apply import load_predictor
@@ -120,7 +120,7 @@ class Reviews(Message):
 
 def write_runs(options: ExploreSettings) -> None:
     """Writes one file with all runs that a browser can compute, and prints its contents."""
-    out = expanded(str(options.out))
+    out = with_home(str(options.out))
     refuse_other_file(out)  # this precedes the loading of models
     runs = Runs(options)
     models = []

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from imdbattn.errors import UserError, in_line
+from imdbattn.errors import UserError, one_line
 from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.read import Positions, Read
@@ -78,10 +78,10 @@ async def failed(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         status, reason = error.status_code, error.detail
     elif isinstance(error, UserError | ValidationError):
-        status, reason = 400, in_line(error, None)
+        status, reason = 400, one_line(error, None)
     else:
         status = 500
-        reason = f"{type(error).__name__}: {in_line(error)} (the terminal has the traceback)"
+        reason = f"{type(error).__name__}: {one_line(error)} (the terminal has the traceback)"
     return JSONResponse({"error": reason}, status)
 
 

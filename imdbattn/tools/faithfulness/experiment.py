@@ -25,7 +25,7 @@ from imdbattn.data.ragged import Batch, BatchMaker
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.folders.run import Run
-from imdbattn.io.files import expanded, sha256_of, write_table
+from imdbattn.io.files import sha256_of, with_home, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, grouped
 from imdbattn.runs.apply import with_changes
@@ -191,7 +191,7 @@ class Subject:
         self.negation = words.index("not") + FIRST_WORD if "not" in words else None
         self.pairs: ReadPairs | None = None
         if options.pairs_of and not is_probe:
-            pairs = read_edited_pairs(expanded(options.pairs_of), run.labels, self.texts)
+            pairs = read_edited_pairs(with_home(options.pairs_of), run.labels, self.texts)
             self.pairs = ReadPairs(pairs, self.predictor)
 
     @cached_property

@@ -45,7 +45,7 @@ from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_reports
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
-from imdbattn.settings.keys import absolute, as_text, flat, hexdigest
+from imdbattn.settings.keys import absolute, as_text, flattened, hexdigest
 from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
@@ -120,7 +120,7 @@ def as_recorded(overrides: Sequence[str], settings: TrainingSettings) -> list[st
     """Returns the overrides of all trials with text in quotes and with absolute paths, so that the
     search can be resumed from another folder. settings: those of a trial.
     """
-    values = flat(settings.dump())
+    values = flattened(settings.dump())
     recorded = []
     for override in map(quote, overrides):
         key = override.partition("=")[0]
