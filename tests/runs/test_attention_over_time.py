@@ -37,6 +37,7 @@ def test_the_logged_entropies_are_those_of_the_explained_reviews(settings, small
         right = answers["label"][row] == answers["predicted"][row]
         if weights.cls:
             from_cls = weights.layers[1][0, 0].tolist()
+            assert weights.received()["layer 1, <cls>"].tolist() == from_cls
             assert explained.shares_by_attention()["layer 1, <cls>"] == from_cls[1:]
         elif weights.layers:
             of_queries = weights.layers[1].mean((0, 1)).tolist()

@@ -136,6 +136,13 @@ def test_mistakes_are_reported_by_name(file, part, expected, old, new, tmp_path)
     assert all(one.example for one in found)
 
 
+def test_a_mistake_blocks_the_checks_that_depend_on_it():
+    found = results(FOLDER / "wrong" / "softmax_over_queries.py")
+    blocked = {result.check for result in found if result.finding == "blocked"}
+    assert blocked == {"batch", "finite", "gradients"}
+    assert all(result.held is None for result in found if result.finding == "blocked")
+
+
 def test_an_exception_in_the_checker_is_no_finding(monkeypatch):
     monkeypatch.setitem(TABLES, "masked_mean", Table({}, {"y": "unknown"}, []))
     found = outcome_of(FOLDER / "wrong" / "padding_in_mean.py").results
@@ -163,11 +170,15 @@ def test_an_error_in_one_part_blocks_only_what_fails_in_the_parts_that_use_it(tm
 def test_the_document_shows_what_is_printed():
     document = (FOLDER.parents[1] / "docs" / "check.md").read_text()
     shown = re.findall(r"/wrong/(\w+\.py)\).*?```text\n(.*?)```", document, re.DOTALL)
-    assert len(shown) == 2
+    assert len(shown) == 3
     for name, text in shown:
         outcome = outcome_of(FOLDER / "wrong" / name)
         outcome.file = name
-        assert text in as_text(outcome) + "\n", name
+        printed = as_text(outcome)
+        if not text.startswith("ok"):
+            _, _, checks = printed.partition("\n")  # the first line names the file
+            printed = re.sub(r"^ok .*\n( {7}.*\n)*", "", checks, flags=re.MULTILINE).lstrip("\n")
+        assert text.splitlines() == printed.splitlines(), name
 
 
 # --- sheets ---------------------------------------------------------------------------------------
@@ -218,7 +229,7 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
     [
         ("masked_softmax", "masked_softmx", "there is no kind 'masked_softmx'"),
         ("change", "chance", "'chance'"),
-        ("kind: masked_softmax", "", "soft: 'kind'"),
+        ("kind: masked_softmax", "", "needs a kind"),
         ("change", "names: ['soft(']\n    change", "unterminated subpattern"),
     ],
 )
@@ -246,10 +257,16 @@ def write(folder: Path, text: str) -> str:
 def test_exit_status_and_text(here, tmp_path):
     done = here(write(tmp_path, without(LINEARS, "Classifier")))
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "ok     SelfAttention: The result has the documented shape, also for one review"
+    )
     assert "Not in the file: Classifier, scaled_dot_product_attention, " in done.stdout
     assert done.stdout.endswith("32 of 32 checks hold.\n")
     done = here(str(FOLDER / "wrong" / "softmax_over_queries.py"))
     assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.index("ok  ") < done.stdout.index(
+        "WRONG  SelfAttention, line 16: softmax-over-queries."
+    )
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 

@@ -161,6 +161,8 @@ def load(name: str) -> Sheet:
 
 
 def entry_of(part: str, keys: dict[str, Any]) -> Entry:
+    if "kind" not in keys:
+        raise UserError("it needs a kind")
     kinds, patterns = as_list(keys["kind"]), [*keys.get("make", {})]
     if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
         raise UserError(f"there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
