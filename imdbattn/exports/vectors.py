@@ -58,6 +58,7 @@ def choose_vectors(
     texts = read_texts(run.folder / SPLIT_FILES[split][1])
     before = labels_of(predictor, texts)
     labels = before if words_K is None else labels_of(chosen, texts)
+    changed = sum(map(ne, labels, before))
     facts = {
         "vectors": "all" if words_K is None else "training",
         "words": len(chosen.vectors.words),
@@ -65,10 +66,10 @@ def choose_vectors(
         "precision": "float32",
         "split": split,
         "reviews": len(texts),
-        "changed_labels": sum(map(ne, labels, before)),
+        "changed_labels": changed,
     }
-    line = "{changed_labels} of {reviews} {split} reviews change their label".format_map(facts)
-    if facts["changed_labels"] > MAY_CHANGE * len(texts):
+    line = f"{changed} of {len(texts)} {split} reviews change their label"
+    if changed > MAY_CHANGE * len(texts):
         log.warning("%s, because words that training lacks are omitted: use vectors=all", line)
     else:
         log.info(line)

@@ -59,7 +59,7 @@ def as_user_error(error: Exception, config_name: str, arguments: Sequence[str]) 
     unknown = re.match(r"Could not override '(\S+?)'", text)
     if unknown and "defaults list" not in text:  # Hydra explains groups itself
         # of several keys in braces, only the cause names the unknown one
-        key = max(unknown[1], getattr(error.__cause__, "full_key", ""), key=len)
+        key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
         return UserError(no_setting(key, keys_of(config_name, arguments)))
     if isinstance(error, (HydraException, OmegaConfBaseException, ValueError)):
         return UserError(text)

@@ -71,16 +71,17 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     experiment; if they are still equal, the folder of a run.
     """
     common = shared_overrides(runs)
+    shared_sources: dict[str, set[str]] = {}  # by model
+    for run in runs:
+        own_sources = set(sources(run))
+        shared_sources[run.model] = shared_sources.get(run.model, own_sources) & own_sources
     variants = []
     for group in grouped(runs, lambda run: run.variant_identity):
         overrides = [override for override in shared_overrides(group) if override not in common]
         by_seed = sorted(group, key=lambda run: run.metrics["seed"])
         model = group[0].model
-        of_model = [set(sources(run)) for run in runs if run.model == model]
-        own_sources = [
-            source for source in sources(by_seed[0]) if source not in set.intersection(*of_model)
-        ]
-        named = {text.partition("=")[0]: text for text in (*overrides, *own_sources)}
+        differing = [text for text in sources(by_seed[0]) if text not in shared_sources[model]]
+        named = {text.partition("=")[0]: text for text in (*overrides, *differing)}
         variants.append(Variant(model, overrides, list(named.values()), by_seed))
     order = models_in_order(variants)
 

@@ -93,8 +93,8 @@ def train_and_score(
     callbacks = [run_state, losses, throughput, best, *other_callbacks(settings, best)]
     reloads = {"reload_dataloaders_every_n_epochs": 1} if data.curriculum() else {}
     # A user's ModelCheckpoint must not replace the files in checkpoints/.
-    own = folder / "lightning"
-    trainer = build_trainer(settings.trainer, callbacks, default_root_dir=own, **reloads)
+    root = folder / "lightning"
+    trainer = build_trainer(settings.trainer, callbacks, default_root_dir=root, **reloads)
 
     with tracker:
         # Lightning would convert after loading a checkpoint, which rounds the weights.

@@ -121,8 +121,8 @@ def test_an_accuracy_of_0_or_100_percent_has_the_interval_of_clopper_and_pearson
     _, (low, high), _ = statistics.estimate_share(np.full((n, seeds), end))
     theirs = stats.binomtest(n * int(end), n).proportion_ci(0.95, "exact")
     assert (low, high) == pytest.approx((theirs.low, theirs.high))
-    is_in_groups = statistics.estimate_share(np.full((9, seeds), end), n).interval
-    assert is_in_groups == pytest.approx((theirs.low, theirs.high))
+    of_nine = statistics.estimate_share(np.full((9, seeds), end), n).interval
+    assert of_nine == pytest.approx((theirs.low, theirs.high))
 
 
 def test_the_interval_of_one_seed_is_that_of_clopper_and_pearson():

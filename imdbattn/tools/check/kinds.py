@@ -348,9 +348,8 @@ class LayerKind(FormulaKind):
             names = partial(layer_names, norm=norm, g=roles.rest[0])
             right = partial(attention_of, roles, heads, table.steps)
             found.append(Binding(partial(names, right)))
-            for finding, text, steps in (
-                table.variants if len(wrong) < MOST_MISTAKES_IN_LAYER else ()
-            ):
+            variants = table.variants if len(wrong) < MOST_MISTAKES_IN_LAYER else []
+            for finding, text, steps in variants:
                 inside = partial(attention_of, roles, heads, table.steps | steps)
                 wrong.append(Binding(partial(names, inside), finding, text))
         return found + wrong

@@ -197,10 +197,10 @@ class Part:
 def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
     """Returns whether an argument is a mask, or lengths; also if its arguments are unknown."""
     given = parameters_of(called)
-    return any(
-        unknown(given, form.arguments) or any(meant(name, form.masks) for name in given)
-        for form in entry.call_forms
-    )
+    for form in entry.call_forms:
+        if unknown(given, form.arguments) or any(meant(name, form.masks) for name in given):
+            return True
+    return False
 
 
 def arguments_of(

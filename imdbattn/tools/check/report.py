@@ -164,8 +164,10 @@ def as_text(outcome: Outcome) -> str:
     blocked = [r for r in unmade if r.finding == "blocked" and r.part not in unwritten]
     notes = [f"{r.part}: {r.sentence}" for r in unmade if r.finding != "blocked"]
     if blocked:
-        groups = groupby(blocked, lambda r: r.part)
-        texts = [f"{part}: {', '.join(r.check for r in group)}" for part, group in groups]
+        texts = []
+        for part, group in groupby(blocked, lambda r: r.part):
+            checks = ", ".join(r.check for r in group)
+            texts.append(f"{part}: {checks}")
         notes.append(f"To be checked when the above is corrected: {'; '.join(texts)}.")
     absent = [part for part in outcome.expected if part not in outcome.parts]
     notes += [f"Checked with the sheet: {outcome.sheet}."] if outcome.sheet else []

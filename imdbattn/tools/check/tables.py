@@ -57,8 +57,11 @@ def read_tables() -> dict[str, Table]:
 
 def read_findings() -> dict[str, list[str]]:
     """Returns the sentence, the example and what to change of each finding, by its name."""
-    blocks = "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n")
-    return {name: texts for name, *texts in (block.split("\n") for block in blocks)}
+    found = {}
+    for block in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n"):
+        name, *texts = block.split("\n")
+        found[name] = texts
+    return found
 
 
 TABLES = read_tables()
