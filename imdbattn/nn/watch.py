@@ -6,6 +6,7 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,31 +16,32 @@ from imdbattn.nn.scores import at_least_one, sequence_mask
 
 
 @contextmanager
-def collect_attention(net: nn.Module) -> Iterator[list[Tensor]]:
-    """Yields a list to which every attention of `net` appends its weights (B, H, Q, K) in order of
-    use, pooling last.
+def collect_attention(parts: Iterable[nn.Module]) -> Iterator[list[list[Tensor]]]:
+    """Yields a list for each part of a net, to which every attention in the part appends its
+    weights (B, H, Q, K) in order of use.
 
     An attention is a module with a method `attention_weights`, which is called with the inputs of
     `forward`. Outside of torch.no_grad(), the weights have gradients.
     """
-    weights: list[Tensor] = []
-
-    def append(
-        module: Any, inputs: tuple[object, ...], options: dict[str, object], output: object
-    ) -> None:
-        weights.append(module.attention_weights(*inputs, **options))
-
     with ExitStack() as stack:
-        for module in filter(has_attention_weights, net.modules()):
-            stack.enter_context(module.register_forward_hook(append, with_kwargs=True))
-        yield weights
+        collected = []
+        for part in parts:
+            weights: list[Tensor] = []
+            for module in filter(has_attention_weights, part.modules()):
+                hook = partial(append_weights, weights)
+                stack.enter_context(module.register_forward_hook(hook, with_kwargs=True))
+            collected.append(weights)
+        yield collected
 
 
-@contextmanager
-def collect_attention_of_each(parts: Iterable[nn.Module]) -> Iterator[list[list[Tensor]]]:
-    """Yields a list of `collect_attention` for each part of a net."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(collect_attention(part)) for part in parts]
+def append_weights(
+    weights: list[Tensor],
+    module: Any,
+    inputs: tuple[object, ...],
+    options: dict[str, object],
+    output: object,
+) -> None:
+    weights.append(module.attention_weights(*inputs, **options))
 
 
 def collect_attention_of_parts(
@@ -53,7 +55,7 @@ def collect_attention_of_parts(
     """
     # A custom model may have other parts.
     parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
-    with collect_attention_of_each(parts) as collected:
+    with collect_attention(parts) as collected:
         result = run()
     for part, weights in zip(parts, collected, strict=True):
         is_pooling = part is parts[-1]

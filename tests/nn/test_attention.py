@@ -94,7 +94,7 @@ def test_self_attention_equals_multihead_attention_with_copied_weights(kind, hea
         theirs.out_proj.load_state_dict(ours.output.state_dict())
     x, mask = torch.randn(3, 6, 8), sequence_mask(torch.tensor([6, 3, 1]), 6)
     expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
-    with collect_attention(ours) as weights:
+    with collect_attention([ours]) as (weights,):
         torch.testing.assert_close(ours(x, WordPositions.of(mask)), expected)
     torch.testing.assert_close(weights[0], expected_weights)
 
@@ -104,7 +104,7 @@ def test_each_label_reads_with_its_own_query():
     pooling, head = LabelQueryPooling(4, classes=3), LabelHead(4, 3)
     nn.init.normal_(pooling.query_CD)
     x, mask = torch.randn(2, 5, 4), WordPositions.of(sequence_mask(torch.tensor([5, 2]), 5))
-    with collect_attention(pooling) as weights:
+    with collect_attention([pooling]) as (weights,):
         logits = head(pooling(x, mask))
     for row, length in enumerate((5, 2)):
         for label, query in enumerate(pooling.query_CD):

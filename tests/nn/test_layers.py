@@ -56,7 +56,7 @@ def test_a_convolution_adds_a_linear_function_of_each_word_and_its_neighbors(ker
 def test_uniform_is_the_residual_rung_with_equal_weights_before_and_after_training(settings):
     model = net(settings, "uniform")
     layer, x = model.layers[0], torch.randn(2, 5, 10)
-    with collect_attention(model) as weights:
+    with collect_attention([model]) as (weights,):
         output = layer(x, TWO)
     expected = (MASK / MASK.sum(1, keepdim=True))[:, None, None].expand(2, 1, 5, 5)
     torch.testing.assert_close(weights[0], expected)

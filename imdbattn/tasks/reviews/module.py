@@ -20,7 +20,7 @@ from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, write_atomically
-from imdbattn.nn.watch import Attended, attention_parts, collect_attention_of_each
+from imdbattn.nn.watch import Attended, attention_parts, collect_attention
 from imdbattn.settings.schema import ClassifierModel, Trust
 from imdbattn.tasks.data_module import BatchData, default_budget
 from imdbattn.tasks.learner import Learner, SplitScores
@@ -246,7 +246,7 @@ class ReviewClassifier(Learner):
     def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
         """Returns the logits, and the attention weights, which fast attention does not compute."""
         parts = attention_parts(self.net)
-        with collect_attention_of_each(parts.values()) as collected:
+        with collect_attention(parts.values()) as collected:
             logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {
