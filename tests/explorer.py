@@ -54,21 +54,20 @@ class Page:
         return next(name for name, found in self.runs.labels.items() if found == label)
 
     def ask(self, kind: str, expected: int = 200, **values: Any) -> Any:
+        """The answer, see `opened`, or the message of an error."""
         answer = self.client.post(f"api/{kind}", json=values)
         assert answer.status_code == expected, answer.text
-        if expected != 200:
-            return answer.json()["error"]
-        return answer.json() if "json" in answer.headers["content-type"] else answer.content
+        return opened(answer.content) if expected == 200 else answer.json()["error"]
 
     def read(self, label: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
-        """The facts, and `maps`: an array (H, Q, K) of each attention."""
-        return opened(self.ask("read", run=self.run(label), text=text, changes=changes))
+        return self.ask("read", run=self.run(label), text=text, changes=changes)
 
     def net(self, label: str) -> Any:
         return self.runs.predictor(self.run(label)).net
 
 
 def opened(content: bytes) -> SimpleNamespace:
+    """The facts and numbers of an answer. maps: an array (H, Q, K) of each attention."""
     (size,) = struct.unpack_from("<I", content)
     facts = json.loads(content[4 : 4 + size])
     numbers, weights = np.frombuffer(content, "<f4", offset=4 + size), []

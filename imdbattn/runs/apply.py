@@ -13,7 +13,12 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import results_file
 from imdbattn.io.files import with_home
 from imdbattn.runs.environment import speed_up_cpu
-from imdbattn.settings.command_settings import PredictSettings, RunCommandSettings
+from imdbattn.settings.command_settings import (
+    ExploreSettings,
+    FaithfulnessSettings,
+    PredictSettings,
+    RunCommandSettings,
+)
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.outputs import Prediction
@@ -88,6 +93,12 @@ def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:
         return read_export(options.run, options.trust), with_home(options.run)
     settings, checkpoint = open_settings(options)
     return predictor_of(settings, checkpoint), checkpoint.parents[1]
+
+
+def predictor_of_run(folder: Path, options: ExploreSettings | FaithfulnessSettings) -> Any:
+    """Returns the best model of one of the runs of a command. Raises UserError."""
+    of_run = RunCommandSettings(run=str(folder), trust=options.trust, data=options.data)
+    return load_predictor(of_run)[0]
 
 
 def mean_predictor(options: RunCommandSettings) -> Predictor:

@@ -21,7 +21,7 @@ import torch
 
 import imdbattn
 from imdbattn.nn import WordPositions, sequence_mask, sinusoids
-from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, opened, served
+from tests.explorer import CLASSIFIERS, TEXT, TOKEN, WRITER, Page, served
 from tests.processes import started_command
 
 pytest.importorskip("uvicorn")
@@ -227,7 +227,7 @@ def rows(page, labels, changed) -> Iterator[SimpleNamespace]:
         return SimpleNamespace(
             found=found,
             weights=weights_HQK[head - 1, query],
-            ask=lambda **more: opened(page.ask("cell", **row, **more)),
+            ask=lambda **more: page.ask("cell", **row, **more),
             output=None if changes else output_of(net, batch, layer)[head - 1, query],
         )
 
@@ -279,13 +279,13 @@ def test_padding_without_a_mask_gets_attention(rows):
 
 
 def test_positions_are_the_products_of_the_position_vectors(page, labels):
-    found = opened(page.ask("positions", run=page.run(labels["residual_pe"]), length=40))
+    found = page.ask("positions", run=page.run(labels["residual_pe"]), length=40)
     table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
     pe_TD = sinusoids(40, table.shape[1]).double()  # at scale 1, as in the paper
     expected = (pe_TD @ pe_TD.T).numpy()
     np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
     assert [one["size"] for one in found.tables] == [40]
-    tuned = opened(page.ask("positions", run=page.run(labels["tuned"])))
+    tuned = page.ask("positions", run=page.run(labels["tuned"]))
     layer = page.net(labels["tuned"]).layers[0].f.distances
     query_BHTW, key_B1TW = layer(torch.arange(9)[None])
     added_HTT = (query_BHTW @ key_B1TW.transpose(2, 3))[0]
@@ -302,16 +302,16 @@ def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)
         expected = model.predict([source], beams=beams)[0]
-        assert found["output"] == expected.output
-        assert found["probability"] == pytest.approx(expected.probability)
-        steps = [step["probability"] for step in found["steps"]]
-        assert math.prod(steps) == pytest.approx(found["probability"], rel=1e-4)
-        best = found["beams"][0]["log_probability"]
+        assert found.output == expected.output
+        assert found.probability == pytest.approx(expected.probability)
+        steps = [step["probability"] for step in found.steps]
+        assert math.prod(steps) == pytest.approx(found.probability, rel=1e-4)
+        best = found.beams[0]["log_probability"]
         assert math.log(math.prod(steps)) == pytest.approx(best, abs=1e-4)
-        assert len(found["beams"]) <= beams
+        assert len(found.beams) <= beams
         explained = model.predictor.write([source], beams)[0]
-        np.testing.assert_allclose(found["weights"], explained.weights_TS, atol=1e-6)
-    assert len(page.ask("write", run=run, text="ABC", beams=4)["beams"]) == 4
+        np.testing.assert_allclose(found.weights, explained.weights_TS, atol=1e-6)
+    assert len(page.ask("write", run=run, text="ABC", beams=4).beams) == 4
 
 
 def test_only_requests_with_the_token_and_for_this_machine_are_answered(page):

@@ -89,7 +89,7 @@ def ask(tab: Any, kind: str, **values: Any) -> Any:
     """The answer of the models in the page, in the format of the server's."""
     facts, numbers = tab.evaluate(
         """async ([kind, values]) => {
-          const [facts, numbers] = await modules["local.js"].binary(kind, values);
+          const [facts, numbers] = await modules["local.js"].ask(kind, values);
           return [facts, Array.from(numbers ?? [])];
         }""",
         [kind, values],
@@ -175,7 +175,7 @@ def test_answers_are_those_of_the_server(page, written, open_file):
             message = {"text": TEXT, "changes": one | changes}
             if "layers" in changes and not page.net(page.runs.labels[name]).layers:
                 continue
-            expected = opened(page.ask("read", run=name, **message))
+            expected = page.ask("read", run=name, **message)
             assert_same(ask(tab, "read", run=own, **message), expected, 2e-5)
             if not expected.attentions:
                 continue
@@ -183,9 +183,9 @@ def test_answers_are_those_of_the_server(page, written, open_file):
             cell = {"layer": shown.get("layer", 0), "head": shown["heads"], "query": 0}
             for padding in ({"padding": 0, "masked": True}, {"padding": 2, "masked": False}):
                 row = message | cell | padding
-                expected_row = opened(page.ask("cell", run=name, **row))
+                expected_row = page.ask("cell", run=name, **row)
                 assert_same(ask(tab, "cell", run=own, **row), expected_row, 5e-5)
-        expected = opened(page.ask("positions", run=name, length=40))
+        expected = page.ask("positions", run=name, length=40)
         assert_same(ask(tab, "positions", run=own, length=40), expected, 2e-4)
 
 

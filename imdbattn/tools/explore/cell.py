@@ -17,9 +17,8 @@ from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
 from imdbattn.nn.scores import PRODUCTS
 from imdbattn.tools.explore.changes import changed, layer_of
-from imdbattn.tools.explore.onefile import framed
-from imdbattn.tools.explore.read import Read, Reading, as_bytes
-from imdbattn.tools.explore.runs import Runs
+from imdbattn.tools.explore.read import Read, Reading
+from imdbattn.tools.explore.runs import Answer, Runs
 
 
 class Cell(Read):
@@ -36,8 +35,8 @@ class Cell(Read):
     masked: bool = True
 
     @torch.no_grad()
-    def answer(self, runs: Runs) -> bytes:
-        """Returns, as `framed`: query (d,), keys (K, d), values (K, V), scores, mask, weights (K,),
+    def answer(self, runs: Runs) -> Answer:
+        """Returns query (d,), keys (K, d), values (K, V), scores, mask, weights (K,),
         output (V,); for a score that is a product, projected (d,), the projected query; with
         distances, added (K,), their part in the scores.
 
@@ -59,7 +58,7 @@ class Cell(Read):
             "probabilities": dict(zip(labels, probabilities, strict=True)),
             "shapes": {name: list(array.shape) for name, array in arrays.items()},
         }
-        return framed(facts, [as_bytes(array.float().cpu().numpy()) for array in arrays.values()])
+        return facts, [array.float().cpu().numpy() for array in arrays.values()]
 
     def attention(self, net: Any) -> Attention:
         """Returns the attention of a part. Raises UserError unless there is exactly one."""

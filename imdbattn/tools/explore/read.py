@@ -8,7 +8,7 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from imdbattn.report.run_figures import position_tables, scores_by_distance
 from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.changes import Changes, changed, enabled_rollout, positional, shuffled
-from imdbattn.tools.explore.onefile import framed
-from imdbattn.tools.explore.runs import Message, Runs
+from imdbattn.tools.explore.runs import Answer, Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep
 
 # Weights are sent for up to this number of words; their number grows with its square.
@@ -36,8 +35,8 @@ class Reading:
         batch: a batch of this review.
         text: the text, with its words in the shuffled order.
         spans: the start and end of each word in `text`.
-        order_T: the original index of each word in `text`.
-        kept_T: whether each word in `text` is read.
+        order: the original index of each word in `text`.
+        is_kept: whether each word in `text` is read.
         unread: the number of words in the middle of the text that are not read.
     """
 
@@ -46,32 +45,30 @@ class Reading:
         self.text = text
         self.changes = changes
         words = predictor.words_read(text)
-        if changes.shuffle is None:
-            self.order_T = np.arange(len(words))
-            self.spans = [(word.start, word.end) for word in words]
-            self.unread = len(predictor.tokenizer.words(text)) - len(words)
-            maker = predictor.batch_maker([text])
-        else:
-            self.order_T = np.array(shuffled(len(words), changes.shuffle), dtype=np.int64)
-            words = [words[index] for index in self.order_T]
-            names = [text[word.start : word.end] for word in words]
+        self.unread = len(predictor.tokenizer.words(text)) - len(words)
+        self.order = list(range(len(words)))
+        self.spans = [(word.start, word.end) for word in words]
+        maker = predictor.batch_maker([text])
+        if changes.shuffle is not None:
+            self.order = shuffled(len(words), changes.shuffle)
+            names = [text[slice(*self.spans[index])] for index in self.order]
             self.text = " ".join(names)
             self.spans = []
             start = 0
             for name in names:
                 self.spans.append((start, start + len(name)))
                 start += len(name) + 1
-            self.unread = 0
-            maker = predictor.batch_maker_of_ids(ragged_from_lists([[word.id for word in words]]))
+            ids = [words[index].id for index in self.order]
+            maker = predictor.batch_maker_of_ids(ragged_from_lists([ids]))
         self.batch = maker.of_items(np.arange(1))
-        self.kept_T = ~np.isin(self.order_T, changes.words)
-        if not self.kept_T.all():
-            self.batch = keep(self.batch, torch.from_numpy(self.kept_T)[None])
+        self.is_kept = [index not in changes.words for index in self.order]
+        if not all(self.is_kept):
+            self.batch = keep(self.batch, torch.tensor([self.is_kept]))
 
     @property
     def word_spans(self) -> list[tuple[int, int]]:
         """The start and end of each word that is not removed."""
-        return list(compress(self.spans, self.kept_T))
+        return list(compress(self.spans, self.is_kept))
 
     def explained(self) -> tuple[Classification, str | None]:
         """Returns the prediction, and why it has no attention weights, if it has none."""
@@ -94,29 +91,24 @@ class Reading:
         return replace(prediction, attention=replace(prediction.attention, layers=layers)), None
 
 
-def attentions_of(weights: AttentionWeights) -> list[tuple[dict[str, Any], np.ndarray]]:
+def attentions_of(weights: AttentionWeights) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
     """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling.
 
     Facts are its name, the numbers of heads and queries, the entropy of each head, and the number
     of a layer, or the labels of a pooling with a query for each label.
     """
-    named: list[tuple[dict[str, Any], np.ndarray]] = []
-    for number, weights_HQK in weights.layers.items():
-        named.append(({"name": f"layer {number}", "layer": number}, weights_HQK))
-    if weights.by_label:
-        weights_C1K = np.stack(list(weights.by_label.values()))[:, None]
-        named.append(({"name": "pooling", "labels": list(weights.by_label)}, weights_C1K))
-    elif weights.pooling is not None:
-        named.append(({"name": "pooling"}, weights.pooling[None, None]))
-    for facts, weights_HQK in named:
+    every: list[dict[str, Any]] = [
+        {"name": f"layer {number}", "layer": number} for number in weights.layers
+    ]
+    arrays = list(weights.layers.values())
+    if poolings := weights.poolings():
+        by_label = {"labels": list(weights.by_label)} if weights.by_label else {}
+        every.append({"name": "pooling", **by_label})
+        arrays.append(np.stack(list(poolings.values()))[:, None])
+    for facts, weights_HQK in zip(every, arrays, strict=True):
         facts["heads"], facts["queries"], _ = weights_HQK.shape
         facts["entropies"] = entropy(weights_HQK).mean(1).tolist()
-    return named
-
-
-def as_bytes(array: np.ndarray) -> bytes:
-    """Returns the numbers of an array as float32, little-endian."""
-    return array.astype("<f4").tobytes()
+    return every, arrays
 
 
 class Read(Message):
@@ -127,16 +119,15 @@ class Read(Message):
     changes: Changes = Changes()
 
     def reading(self, runs: Runs) -> Reading:
-        predictor = cast(ReviewPredictor, runs.predictor(self.run))
-        return Reading(predictor, self.text, self.changes)
+        return Reading(runs.predictor(self.run), self.text, self.changes)
 
-    def answer(self, runs: Runs) -> bytes:
-        """Returns, as `framed`, facts and the weights (H, Q, K) of layers and of the pooling."""
+    def answer(self, runs: Runs) -> Answer:
+        """Returns facts, and the weights (H, Q, K) of the layers and of the pooling."""
         reading = self.reading(runs)
         net = reading.predictor.net
         prediction, note = reading.explained()
         attention = prediction.attention
-        attentions = [] if attention is None else attentions_of(attention)
+        attentions, weights = attentions_of(attention) if attention else ([], [])
         facts = {
             "label": prediction.output,
             "probability": prediction.probability,
@@ -148,28 +139,26 @@ class Read(Message):
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
             "layers": len(getattr(net, "layers", ())),
-            "attentions": [facts for facts, _ in attentions],
+            "attentions": attentions,
             "has_positions": bool(positional(net)),
             "note": note,
         }
         if self.changes:
             facts["before"] = dict(reading.predictor.label([self.text])[0].probabilities)
-        return framed(facts, [as_bytes(weights_HQK) for _, weights_HQK in attentions])
+        return facts, weights
 
 
 def word_facts(reading: Reading, prediction: Classification) -> list[dict[str, Any]]:
     """Returns the words that are read, in the order in which they are shown: start and end in the
     displayed text, index in the text that was sent (`place`), share, and whether it is removed.
     """
-    shares_T = np.full(len(reading.order_T), None)
-    if prediction.words:
-        shares_T[reading.kept_T] = [share for *_, share in prediction.words]
+    shares = iter([share for *_, share in prediction.words])  # of the words that are kept
     words = []
-    order = reading.order_T.tolist()
-    kept = reading.kept_T.tolist()
-    columns = zip(reading.spans, order, shares_T, kept, strict=True)
-    for (start, end), index, share, is_kept in columns:
-        word = {"start": start, "end": end, "place": index, "share": share, "removed": not is_kept}
+    for (start, end), index, kept in zip(
+        reading.spans, reading.order, reading.is_kept, strict=True
+    ):
+        share = next(shares, None) if kept else None
+        word = {"start": start, "end": end, "place": index, "share": share, "removed": not kept}
         words.append(word)
     return words
 
@@ -180,12 +169,12 @@ class Positions(Message):
     run: str
     length: Annotated[int, Field(ge=2, le=512)] = 128
 
-    def answer(self, runs: Runs) -> bytes:
-        """Returns, as `framed`, the products pe_i . pe_j (T, T), and what distances add."""
+    def answer(self, runs: Runs) -> Answer:
+        """Returns what distances add, and the products pe_i . pe_j (T, T) of each table."""
         net = runs.predictor(self.run).net
         tables = position_tables(net, self.length)
         layers = scores_by_distance(net)
         products = [pe_TD @ pe_TD.T for pe_TD in tables.values()]
         sizes = [{"name": name, "size": len(pe_TD)} for name, pe_TD in tables.items()]
         distances = [{"name": name, "added": added.tolist()} for name, added in layers.items()]
-        return framed({"tables": sizes, "distances": distances}, list(map(as_bytes, products)))
+        return {"tables": sizes, "distances": distances}, products

@@ -2,9 +2,11 @@
 
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from imdbattn.data.sources.order_probe import SLOTS
@@ -13,11 +15,9 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import with_home
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs
 from imdbattn.report.variants import group_variants
-from imdbattn.runs.apply import load_predictor
-from imdbattn.settings.command_settings import ExploreSettings, RunCommandSettings
+from imdbattn.runs.apply import predictor_of_run
+from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.settings.keys import hexdigest
-from imdbattn.tasks.predictor import Predictor
-from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.onefile import (
     PageModel,
     lines_of,
@@ -28,6 +28,7 @@ from imdbattn.tools.explore.onefile import (
 )
 
 LOADED = 12  # models in memory
+Answer = tuple[Mapping[str, object], Sequence[np.ndarray]]  # facts as JSON values, and numbers
 
 
 class Message(BaseModel):
@@ -35,8 +36,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    def answer(self, runs: "Runs") -> object:
-        """Returns JSON values or bytes."""
+    def answer(self, runs: "Runs") -> Answer:
         raise NotImplementedError
 
 
@@ -62,18 +62,13 @@ class Runs:
         for skipped in self.skipped:
             print(f"skipped: {skipped['folder']} ({skipped['reason']})", file=sys.stderr)
 
-    def load(self, name: str) -> Predictor:
-        options = RunCommandSettings(
-            run=str(self.by_id[name].folder), trust=self.options.trust, data=self.options.data
-        )
-        predictor, _ = load_predictor(options)
-        return predictor
+    def load(self, name: str) -> Any:
+        return predictor_of_run(self.by_id[name].folder, self.options)
 
     def page_model(self, name: str) -> PageModel:
         """Returns the model of a run for a page in one file. Call it while holding `lock`."""
         run = self.by_id[name]
-        predictor = cast(ReviewPredictor, self.predictor(name))  # PageModel checks it
-        return PageModel(self.labels[name], predictor, run.metrics, run)
+        return PageModel(self.labels[name], self.predictor(name), run.metrics, run)
 
     def listed(self) -> dict[str, Any]:
         """Returns what the page shows before a run is chosen, the source of the first output, and
@@ -106,16 +101,17 @@ class Reviews(Message):
 
     run: str
 
-    def answer(self, runs: Runs) -> dict[str, Any]:
+    def answer(self, runs: Runs) -> Answer:
         run = runs.by_id[self.run]
         predictions = run.predictions("test")
         assert predictions.predicted_N is not None
-        return {
+        facts = {
             "fingerprint": run.fingerprint("test"),
             "reviews": test_reviews(run, predictions),
             "labels": [run.labels[label] for label in predictions.predicted_N],
             "probabilities": predictions.confidence_N.tolist(),
         }
+        return facts, []
 
 
 def write_runs(options: ExploreSettings) -> None:

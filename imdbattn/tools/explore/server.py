@@ -27,6 +27,7 @@ from starlette.staticfiles import StaticFiles
 from imdbattn.errors import UserError, one_line
 from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.tools.explore.cell import Cell
+from imdbattn.tools.explore.onefile import framed
 from imdbattn.tools.explore.read import Positions, Read
 from imdbattn.tools.explore.runs import Message, Reviews, Runs
 from imdbattn.tools.explore.write import Write
@@ -51,20 +52,14 @@ MESSAGES: dict[str, type[Message]] = {
 }
 
 
-def encoded(value: object) -> Response:
-    """Returns the answer to a message as a Response."""
-    if isinstance(value, bytes):
-        return Response(value, media_type="application/octet-stream")
-    content = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-    return Response(content, media_type="application/json")
-
-
 def endpoint(message_type: type[Message], runs: Runs) -> Callable[[Request], Awaitable[Response]]:
     """Returns a function that validates a message and answers it in another thread."""
 
     def answer(message: Message) -> Response:
         with runs.lock:
-            return encoded(message.answer(runs))
+            facts, arrays = message.answer(runs)
+        content = framed(facts, [array.astype("<f4").tobytes() for array in arrays])
+        return Response(content, media_type="application/octet-stream")
 
     async def handle(request: Request) -> Response:
         message = message_type.model_validate_json(await request.body())
@@ -87,9 +82,8 @@ async def failed(request: Request, error: Exception) -> Response:
 
 def make_server(runs: Runs, token: str) -> uvicorn.Server:
     """Returns the server, whose page has the path /<token>/."""
-    routes: list[BaseRoute] = [
-        Route("/api/runs", lambda request: encoded(runs.listed()), methods=["GET"])
-    ]
+    listed = Response(json.dumps(runs.listed()), media_type="application/json")
+    routes: list[BaseRoute] = [Route("/api/runs", listed, methods=["GET"])]
     for name, message_type in MESSAGES.items():
         routes.append(Route(f"/api/{name}", endpoint(message_type, runs), methods=["POST"]))
     static = Path(__file__).with_name("static")

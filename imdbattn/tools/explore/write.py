@@ -4,16 +4,16 @@ Shape suffixes: S source symbols, T output symbols, V vocabulary, K beams.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from imdbattn.data.vocabulary import EOS, MARKERS, PAD
+from imdbattn.data.vocabulary import EOS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
-from imdbattn.tools.explore.runs import Message, Runs
+from imdbattn.tools.explore.runs import Answer, Message, Runs
 
 ALTERNATIVES = 5
 
@@ -27,12 +27,12 @@ class Write(Message):
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
 
     @torch.no_grad()
-    def answer(self, runs: Runs) -> dict[str, Any]:
+    def answer(self, runs: Runs) -> Answer:
         """Returns the output, its steps, its attention weights (T, S), and all beams.
 
         Raises UserError for a source without symbols.
         """
-        predictor = cast(Seq2SeqPredictor, runs.predictor(self.run))
+        predictor: Seq2SeqPredictor = runs.predictor(self.run)
         (written,) = predictor.write([self.text], self.beams, self.length_penalty)
         source_vocabulary, vocabulary = predictor.vocabularies
         ids = source_vocabulary.encode(written.source)
@@ -44,24 +44,23 @@ class Write(Message):
         logits_1TV = predictor.net(source_1S, lengths_1, tokens_T[None])
         probability_TV = logits_1TV[0].double().softmax(-1)
         probability_TV[:, NEVER] = 0
-        names = [MARKERS[n] if n == EOS else vocabulary.symbols[n] for n in range(len(vocabulary))]
         steps = []
         for token, probability_V in zip(tokens_T.tolist(), probability_TV, strict=True):
-            steps.append(step_of(token, probability_V, names))
+            steps.append(step_of(token, probability_V, vocabulary.symbols))
         beams = []
-        for k in range(self.beams):
-            if not search.log_probability_BK[0, k].isfinite():
-                continue
-            tokens = search.tokens_BKT[0, k]
-            beam = {
-                "output": predictor.joined(vocabulary.decode(tokens.tolist())),
-                "log_probability": search.log_probability_BK[0, k].item(),
-                "score": search.score_BK[0, k].item(),
-                "ended": bool((tokens == EOS).any()),
-            }
-            beams.append(beam)
+        columns = (search.tokens_BKT[0], search.log_probability_BK[0], search.score_BK[0])
+        for beam_T, log_probability, score in zip(*columns, strict=True):
+            if log_probability.isfinite():
+                tokens = beam_T.tolist()
+                beam = {
+                    "output": predictor.joined(vocabulary.decode(tokens)),
+                    "log_probability": log_probability.item(),
+                    "score": score.item(),
+                    "ended": EOS in tokens,
+                }
+                beams.append(beam)
         weights_TS = written.weights_TS
-        return {
+        facts = {
             "output": written.output,
             "source": written.source,
             "probability": written.probability,
@@ -70,14 +69,15 @@ class Write(Message):
             "steps": steps,
             "beams": beams,
         }
+        return facts, []
 
 
-def step_of(token: int, probability_V: Tensor, names: Sequence[str]) -> dict[str, Any]:
+def step_of(token: int, probability_V: Tensor, symbols: Sequence[str]) -> dict[str, Any]:
     """Returns the symbol of a step, and the most probable symbols with their probabilities."""
-    shares, numbers = probability_V.topk(min(ALTERNATIVES, len(names) - EOS))
-    symbols = [names[number] for number in numbers.tolist()]
+    shares, numbers = probability_V.topk(min(ALTERNATIVES, len(symbols) - EOS))
+    names = [symbols[number] for number in numbers.tolist()]
     return {
-        "symbol": names[token],
+        "symbol": symbols[token],
         "probability": probability_V[token].item(),
-        "alternatives": list(zip(symbols, shares.tolist(), strict=True)),
+        "alternatives": list(zip(names, shares.tolist(), strict=True)),
     }

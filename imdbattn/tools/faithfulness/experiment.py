@@ -19,17 +19,15 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from imdbattn.data.corpus import prepare_reviews, read_texts
+from imdbattn.data.corpus import read_texts
 from imdbattn.data.plans import EvalPlans
 from imdbattn.data.ragged import Batch, BatchMaker
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run import Run
 from imdbattn.io.files import sha256_of, with_home, write_table
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, grouped
-from imdbattn.runs.apply import with_changes
-from imdbattn.runs.environment import speed_up_cpu
+from imdbattn.runs.apply import predictor_of_run
 from imdbattn.runs.evaluate import check_fingerprint
 from imdbattn.settings.code_version import code_version
 from imdbattn.settings.command_settings import FaithfulnessSettings
@@ -37,7 +35,6 @@ from imdbattn.settings.keys import hexdigest
 from imdbattn.settings.objects import import_object
 from imdbattn.settings.schema import ClassSettings
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
-from imdbattn.tasks.task import settings_of
 from imdbattn.tools.faithfulness import attributions, erasure
 from imdbattn.tools.faithfulness.edited_pairs import ReadPairs, read_edited_pairs
 from imdbattn.tools.faithfulness.summary import Summary, Tables, summarize
@@ -55,7 +52,6 @@ def run_experiment(
 
     Raises UserError if there is none, or if `out` cannot be written.
     """
-    speed_up_cpu()
     custom = custom_attributions(options)
     runs, skipped = find_runs(folders)
     subjects = []
@@ -164,16 +160,13 @@ class Subject:
         self.run = run
         self.options = options
         self.custom = custom
-        opened = Run(run.folder, options.trust)
-        checkpoint = opened.existing_checkpoint
-        self.digest = sha256_of(checkpoint)[:8]  # digest of the weights
-        self.folder = out / "runs" / f"{checkpoint.parents[1].name}-{self.digest}"
-        settings = with_changes(settings_of(opened), options.data.model_dump())
-        corpus = prepare_reviews(settings.data)  # type: ignore[arg-type]
+        self.digest = sha256_of(run.run.existing_checkpoint)[:8]  # digest of the weights
+        self.folder = out / "runs" / f"{run.folder.name}-{self.digest}"
+        self.predictor = predictor_of_run(run.folder, options)
+        corpus = self.predictor.corpus(self.predictor.settings.data)
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
         self.texts = read_texts(corpus.texts_file(options.split))
-        self.predictor = ReviewPredictor.load(settings, opened.read_net(), corpus.vectors)
         self.net = self.predictor.net.requires_grad_(False)
         if not isinstance(self.net, Classifier):
             raise UserError(
@@ -204,9 +197,11 @@ class Subject:
         options, maker, chosen_N = self.options, self.maker, self.chosen_N
         chosen = (*options.attributions, "random")
         names = [name for name in attributions.applicable(self.net) if name in chosen]
-        limits = dict.fromkeys((*names, *self.custom), options.reviews)  # pairs have the same limit
-        for name in limits.keys() & {*attributions.COSTLY, *self.custom}:
-            limits[name] = min(options.costly_reviews, options.reviews)
+        few = min(options.costly_reviews, options.reviews)
+        costly = {*attributions.COSTLY, *self.custom}
+        limits = {}  # the number of reviews, and of pairs
+        for name in (*names, *self.custom):
+            limits[name] = few if name in costly else options.reviews
         versions = {name: {"code": custom.version} for name, custom in self.custom.items()}
         for name, number in limits.items():
             about: dict[str, object] = {"shares": options.shares, **versions.get(name, {})}

@@ -12,10 +12,7 @@ const source = isFile ? local : server;
 export const runs = source.runs;
 
 /** The answer to a message as [facts, Float32Array]. A newer message with the same key aborts the older one. */
-export const binary = source.binary;
-
-/** The answer to a message as an object. */
-export const json = source.json;
+export const ask = source.ask;
 
 /** Aborts the message with this key. */
 export const cancel = source.cancel;

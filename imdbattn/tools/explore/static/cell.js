@@ -1,7 +1,7 @@
 // The arithmetic of one cell of a map: query, key, their score, the mask, the softmax of the row, the sum of the values.
 // All numbers are the network's; products, exponentials and sums of them are computed here.
 
-import { binary } from "./api.js";
+import { ask } from "./api.js";
 import { largestOf } from "./matrix.js";
 import { t } from "./texts.js";
 import { channels, color, count, el, mixed, percent, quoted } from "./tools.js";
@@ -38,7 +38,7 @@ export class Cell {
       if (this.request !== request) {
         this.request = request;
         this.facts = null;
-        const [facts, numbers] = await binary("cell", { ...values, ...row }, `cell ${this.run.id}`);
+        const [facts, numbers] = await ask("cell", { ...values, ...row }, `cell ${this.run.id}`);
         this.facts = { ...facts, ...unpacked(facts.shapes, numbers) };
       }
       if (this.facts) this.show(this.facts);

@@ -1,19 +1,20 @@
-// Answers from the models in this file. They compute in a worker; where a browser allows none, in the page itself.
+// Answers from the models in this file, which a worker computes, so that typing never waits.
 
-import { unpack } from "./model.js";
-import { AnswerError } from "./tools.js";
-import { listen } from "./worker.js";
+import { AnswerError, unframed } from "./tools.js";
 
 const waiting = []; // messages that have not been sent
 let sent = null; // the message that is being answered
-let latest = 0; // number of the last message
-let engine = null; // {postMessage(data)}
+let worker = null;
 
-/** Reads the models of the file and starts the worker. */
+/** Reads the models of the file and starts the worker, whose script is that of the page. */
 export async function runs() {
   const buffer = await unzipped(document.getElementById("data").textContent);
-  const { facts } = unpack(buffer);
-  start(buffer);
+  const [facts] = unframed(buffer);
+  const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
+  worker = new Worker(URL.createObjectURL(script));
+  worker.onmessage = ({ data }) => receive(data);
+  worker.onerror = ({ message }) => receive({ error: message });
+  worker.postMessage({ buffer });
   return { runs: facts.models, skipped: [], source: "", slots: facts.slots };
 }
 
@@ -24,42 +25,12 @@ async function unzipped(text) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Starts the worker, whose script is that of the page. */
-function start(buffer) {
-  try {
-    const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
-    const worker = new Worker(URL.createObjectURL(script));
-    worker.onmessage = ({ data }) => receive(data);
-    worker.onerror = () => use(inPage(), buffer);
-    use(worker, buffer);
-  } catch {
-    use(inPage(), buffer);
-  }
-}
-
-/** Answers in the page. */
-function inPage() {
-  const scope = { postMessage: receive };
-  listen(scope);
-  return { postMessage: (data) => setTimeout(() => scope.onmessage({ data })) };
-}
-
-function use(next, buffer) {
-  engine = next;
-  engine.postMessage({ buffer });
-  if (sent) engine.postMessage({ number: sent.number, kind: sent.kind, values: sent.values });
-}
-
-export function binary(kind, values, key = kind) {
+export function ask(kind, values, key = kind) {
   cancel(key);
   return new Promise((resolve, reject) => {
-    waiting.push({ number: ++latest, kind, values, key, resolve, reject });
+    waiting.push({ kind, values, key, resolve, reject });
     send();
   });
-}
-
-export async function json(kind, values, key = kind) {
-  return (await binary(kind, values, key))[0];
 }
 
 export function cancel(key) {
@@ -73,11 +44,10 @@ export function cancel(key) {
 function send() {
   if (sent || !waiting.length) return;
   sent = waiting.shift();
-  engine.postMessage({ number: sent.number, kind: sent.kind, values: sent.values });
+  worker.postMessage({ kind: sent.kind, values: sent.values });
 }
 
-function receive({ number, facts, numbers, error, isInput }) {
-  if (sent?.number !== number) return;
+function receive({ facts, numbers, error, isInput }) {
   const { resolve, reject } = sent;
   sent = null;
   send();

@@ -7,7 +7,7 @@ import { Sequence } from "./sequence.js";
 import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
 import { AnswerError, count, delayed, el, percent } from "./tools.js";
-import { listen as listenAsWorker } from "./worker.js";
+import { answerMessages } from "./worker.js";
 
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
@@ -161,7 +161,7 @@ async function browse(step) {
   const shown = known.filter((run) => run.browsable && state.runs.includes(run.id));
   const values = { run: by("browsed").value, runs: shown.map((run) => run.id), ...filters, after: row, step };
   try {
-    const review = await api.json("next", values);
+    const [review] = await api.ask("next", values);
     row = review.row;
     by("match").textContent = t("Label: {label}. Review {place} of {matching} that match, of {of}; row {row}.", { ...review, matching: review.matching.toLocaleString("en"), of: review.of.toLocaleString("en") });
     setText(review.text);
@@ -178,7 +178,7 @@ async function makePair() {
     const { neg, pos } = pairOf(slots);
     const runs = state.runs.filter((run) => panels.get(run) instanceof Panel);
     const sentences = await Promise.all([["neg", neg], ["pos", pos]].map(async ([label, text]) => {
-      const read = runs.map((run) => api.binary("read", { run, text, changes: changesOf({ ...state, words: [] }, run) }, `probe ${label} ${run}`));
+      const read = runs.map((run) => api.ask("read", { run, text, changes: changesOf({ ...state, words: [] }, run) }, `probe ${label} ${run}`));
       const settled = await Promise.allSettled(read);
       const lines = settled.map((one, at) => {
         const { label: name } = known.find((run) => run.id === runs[at]);
@@ -267,7 +267,7 @@ function selectedOf(runs) {
 function offer(runs) {
   const models = runs.map(({ id, label, seed, labels, accuracy }) => ({ id, label, seed, labels, accuracy }));
   let calls = 0;
-  const classify = (text, model = models[0].id) => api.json("classify", { run: model, text: String(text) }, `classify ${++calls}`);
+  const classify = async (text, model = models[0].id) => (await api.ask("classify", { run: model, text: String(text) }, `classify ${++calls}`))[0];
   window.imdbattn = Object.freeze({ models, classify });
 }
 
@@ -288,4 +288,4 @@ async function start() {
 }
 
 if (globalThis.document) start();
-else listenAsWorker(globalThis); // this script, as the worker of a page without a server
+else answerMessages(); // this script is the worker of a file

@@ -3,7 +3,7 @@
 import { Network, PAD, UNKNOWN, matrix, probabilitiesOf, products, rotated, row, sinusoid } from "./network.js";
 import { nextReview } from "./reviews.js";
 import { Tokenizer } from "./tokens.js";
-import { AnswerError } from "./tools.js";
+import { AnswerError, unframed } from "./tools.js";
 
 const MAPS = 1024; // words for which weights are returned, whose number grows with its square
 const LONGEST = 4096; // words that are read at most
@@ -11,13 +11,6 @@ const FIRST_WORD = 2; // row of the first word; the rows before are <pad> and <u
 const REACH = 20; // words, of the curves of distances
 
 // --- reading the file ------------------------------------------------------------------------------------------------
-
-/** The content of a file: its JSON and its arrays, which follow the JSON (onefile.py, `framed`). */
-export function unpack(buffer) {
-  const size = new DataView(buffer).getUint32(0, true);
-  const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size)));
-  return { facts, arrayOf: (about) => decoded(buffer, 4 + size, about) };
-}
 
 /** A matrix of float32 numbers. about: {type, rows, columns, start}: places of the bytes after the JSON. */
 function decoded(buffer, first, { type, rows, columns, start }) {
@@ -37,7 +30,8 @@ function half(bits) {
 
 export class Models {
   constructor(buffer) {
-    const { facts, arrayOf } = unpack(buffer);
+    const [facts, first] = unframed(buffer);
+    const arrayOf = (about) => decoded(buffer, first, about);
     this.facts = facts;
     const tables = facts.vectors.map(({ words, table }) => ({
       rowOf: new Map(words.split("\n").map((word, at) => [word, at + FIRST_WORD])),
@@ -118,10 +112,9 @@ class Model {
     const ids = order.map((place) => this.rowOf.get(words[place].text) ?? UNKNOWN);
     const kept = order.map((place) => !changes.words.includes(place));
     const positions = [...order.keys()].filter((at) => kept[at]);
-    const unread = changes.shuffle === null ? all.length - words.length : 0;
     const keys = positions.length ? positions.map((at) => names[at].join("")) : ["<pad>"];
     if (this.network.pooling.cls) keys.unshift("<cls>");
-    return { text: shown, order, places, kept, ids: positions.map((at) => ids[at]), positions, keys, unread };
+    return { text: shown, order, places, kept, ids: positions.map((at) => ids[at]), positions, keys, unread: all.length - words.length };
   }
 
   /** Applies the network. padding: positions after the review; not masked: they count as words. */

@@ -1,6 +1,6 @@
 // One classifier: its label for the review, the words shaded by their share, and a map for each head.
 
-import { binary } from "./api.js";
+import { ask } from "./api.js";
 import { Cell } from "./cell.js";
 import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
@@ -44,7 +44,7 @@ export class Panel {
       this.request = JSON.stringify(values);
       this.facts = null;
       try {
-        this.show(...(await binary("read", values, `read ${this.run.id}`)));
+        this.show(...(await ask("read", values, `read ${this.run.id}`)));
       } catch (error) {
         if (error.name === "AbortError") return;
         this.fail(error);

@@ -1,6 +1,6 @@
 // The positions of a model: products of their vectors, their mean by distance, and what distances add to scores.
 
-import { binary } from "./api.js";
+import { ask } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { t } from "./texts.js";
 import { el } from "./tools.js";
@@ -18,7 +18,7 @@ export class Positions {
   async load() {
     this.loaded = true;
     try {
-      const [facts, values] = await binary("positions", { run: this.run.id, length: LENGTH }, `positions ${this.run.id}`);
+      const [facts, values] = await ask("positions", { run: this.run.id, length: LENGTH }, `positions ${this.run.id}`);
       this.show(facts, values);
     } catch (error) {
       this.loaded = false;
@@ -38,14 +38,16 @@ export class Positions {
       at += table.size ** 2;
       this.body.append(el("h4", { text: t("Products of {table}", { table: table.name }) }), map.element);
       map.draw(largestApart(map.values, table.size));
-      this.body.append(chart([{ name: "", values: byDistance(map.values, table.size) }], 0, t("mean of the products by distance j − i")));
+      this.body.append(chart(byDistance(map.values, table.size), 0, t("mean of the products by distance j − i")));
     }
     if (!facts.tables.length && !facts.distances.length) this.body.append(el("p", { text: t("These positions are not known to this page.") }));
     for (const layer of facts.distances) {
-      const curves = layer.added.map((values, head) => ({ name: t("head {head}", { head: head + 1 }), values }));
       const reach = (layer.added[0].length - 1) / 2;
       this.body.append(el("h4", { text: t("Added to the scores, {layer}", { layer: layer.name }) }));
-      for (const curve of curves) this.body.append(chart([curve], -reach, t("{head}, by distance j − i", { head: curve.name })));
+      layer.added.forEach((values, head) => {
+        const name = t("head {head}", { head: head + 1 });
+        this.body.append(chart(values, -reach, t("{head}, by distance j − i", { head: name })));
+      });
     }
   }
 }
@@ -64,30 +66,27 @@ function byDistance(products, size) {
   });
 }
 
-/** Curves over whole numbers from `first`, as SVG. */
-function chart(curves, first, title) {
+/** A curve over whole numbers from `first`, as SVG. */
+function chart(values, first, title) {
   const [width, height, left, below] = [340, 130, 40, 30];
-  const all = curves.flatMap((curve) => curve.values);
-  const [low, high] = [Math.min(0, ...all), Math.max(0, ...all)];
-  const last = first + curves[0].values.length - 1;
-  const x = (place) => left + (place / Math.max(1, curves[0].values.length - 1)) * (width - left - 8);
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const last = values.length - 1;
+  const x = (place) => left + (place / Math.max(1, last)) * (width - left - 8);
   const y = (value) => 8 + ((high - value) / (high - low || 1)) * (height - below - 8);
-  const make = (tag, values, text) => {
+  const make = (tag, options, text) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(values)) node.setAttribute(name, value);
+    for (const [name, value] of Object.entries(options)) node.setAttribute(name, value);
     if (text !== undefined) node.textContent = text;
     return node;
   };
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title });
   svg.append(make("line", { class: "axis", x1: left, x2: width - 8, y1: y(0), y2: y(0) }));
-  for (const { values } of curves) {
-    svg.append(make("polyline", { class: "curve", points: values.map((value, place) => `${x(place)},${y(value)}`).join(" ") }));
-  }
+  svg.append(make("polyline", { class: "curve", points: values.map((value, place) => `${x(place)},${y(value)}`).join(" ") }));
   const number = (value) => value.toFixed(high - low < 2 ? 2 : 1).replace("-", "−");
   svg.append(make("text", { x: left - 4, y: y(high) + 4, "text-anchor": "end" }, number(high)));
   svg.append(make("text", { x: left - 4, y: y(low) + 4, "text-anchor": "end" }, number(low)));
   svg.append(make("text", { x: left, y: height - 8 }, String(first)));
-  svg.append(make("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, String(last)));
+  svg.append(make("text", { x: width - 8, y: height - 8, "text-anchor": "end" }, String(first + last)));
   svg.append(make("text", { x: width / 2, y: height - 8, "text-anchor": "middle" }, title));
   return svg;
 }

@@ -1,6 +1,6 @@
 // One encoder-decoder: its output step by step, the alternatives of each step, the map, and all beams.
 
-import { json } from "./api.js";
+import { ask } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { t } from "./texts.js";
 import { bar, count, el, percent } from "./tools.js";
@@ -21,7 +21,8 @@ export class Sequence {
     if (this.request === JSON.stringify(values)) return;
     this.request = JSON.stringify(values);
     try {
-      this.show(await json("write", values, `write ${this.run.id}`));
+      const [facts] = await ask("write", values, `write ${this.run.id}`);
+      this.show(facts);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.request = null;

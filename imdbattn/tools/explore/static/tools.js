@@ -5,6 +5,12 @@ import { language, t } from "./texts.js";
 /** An error whose message a panel shows. */
 export class AnswerError extends Error {}
 
+/** The JSON in a buffer, and the place of the numbers after it (onefile.py, `framed`). */
+export function unframed(buffer) {
+  const size = new DataView(buffer).getUint32(0, true);
+  return [JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size))), 4 + size];
+}
+
 /** An element. options: attributes; `text`, `on` (event -> function) and `data` are special. */
 export function el(tag, options = {}, ...children) {
   const node = document.createElement(tag);
@@ -50,10 +56,9 @@ export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** [red, green, blue] of #rgb or #rrggbb. */
+/** [red, green, blue] of #rrggbb. */
 export function channels(hex) {
-  const digits = hex.length === 4 ? [...hex.slice(1)].map((digit) => digit + digit).join("") : hex.slice(1);
-  return [0, 2, 4].map((at) => parseInt(digits.slice(at, at + 2), 16));
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
 /** The color between two, [red, green, blue] each; share: of `full`. */

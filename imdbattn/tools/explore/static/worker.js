@@ -1,22 +1,21 @@
-// Answers the messages of a page that has no server: in a worker, so that typing never waits.
+// The worker of a page that has no server: answers its messages from the models of the file.
 
 import { Models } from "./model.js";
 import { AnswerError } from "./tools.js";
 
-/** Listens to {buffer}, then to {number, kind, values}; posts {number, facts, numbers}, or {number, error, isInput}. */
-export function listen(scope) {
+/** Listens to {buffer}, then to {kind, values}; posts {facts, numbers}, or {error, isInput}. */
+export function answerMessages() {
   let models = null;
-  scope.onmessage = ({ data }) => {
-    if (data.buffer) {
-      models = new Models(data.buffer);
+  globalThis.onmessage = ({ data: { buffer, kind, values } }) => {
+    if (buffer) {
+      models = new Models(buffer);
       return;
     }
-    const { number, kind, values } = data;
     try {
       const [facts, numbers] = models.answer(kind, values);
-      scope.postMessage({ number, facts, numbers }, numbers ? [numbers.buffer] : []);
+      postMessage({ facts, numbers }, numbers ? [numbers.buffer] : []);
     } catch (error) {
-      scope.postMessage({ number, error: error.message, isInput: error instanceof AnswerError });
+      postMessage({ error: error.message, isInput: error instanceof AnswerError });
     }
   };
 }
