@@ -21,7 +21,7 @@ from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings, with_defaults
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import validate_as
-from imdbattn.tasks.outputs import Prediction
+from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 

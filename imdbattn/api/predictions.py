@@ -16,7 +16,7 @@ from imdbattn.api.display import html
 from imdbattn.io.files import with_home, write_atomically
 from imdbattn.report.pages import printed
 from imdbattn.report.prediction_page import page, print_predictions, printable
-from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
+from imdbattn.tasks.prediction import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
-from imdbattn.runs.environment import matmul_backend
+from imdbattn.nn.fast import matmul_backend
 
 
 @contextmanager

@@ -54,9 +54,6 @@ class Run:
         elif os.path.isfile(self.folder / EXPORTED):
             self.kind = "export"
 
-    def __repr__(self) -> str:
-        return f"Run({self.path!r})"
-
     # --- settings -------------------------------------------------------------------------------
 
     @cached_property

@@ -33,7 +33,7 @@ SPLIT_FILES = {  # split -> the files of its predictions and of their texts
 SPLIT_TABLES = tuple(name for names in SPLIT_FILES.values() for name in names)
 # The complete state of a run, and the weights of its best epoch
 LAST, BEST = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
-TRAINING = ("metrics.csv", LAST, BEST)
+TRAINING_FILES = ("metrics.csv", LAST, BEST)
 HEX = "[0-9a-f]" * 12
 DERIVED_FILES = (  # patterns of the results that are computed with the best checkpoint
     *("pictures/learning_curves.png", "pictures/positions.png", "pictures/distances.png"),
@@ -155,7 +155,7 @@ def begin_folder(
     if not finished(folder):
         old += [folder / name for name in ("debug.json", *SPLIT_TABLES)]
     if not keep_training:
-        old += [folder / name for name in TRAINING]
+        old += [folder / name for name in TRAINING_FILES]
         old += [file for pattern in DERIVED_FILES for file in folder.glob(pattern)]
     for file in old:
         file.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ Shape suffixes: N sequences and heads, Q queries, K keys, d width of queries and
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -72,8 +73,12 @@ def uses_onednn() -> bool:
     """Returns whether oneDNN multiplies float32 matrices, see runs/environment.use_onednn. With
     other products, blocks are slower than torch's kernel.
     """
-    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # older versions have none
-    return getattr(matmul, "fp32_precision", "") == "bf16"
+    return getattr(matmul_backend(), "fp32_precision", "") == "bf16"
+
+
+def matmul_backend() -> Any:
+    """Returns torch's settings for products by oneDNN; None in versions without them."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
 
 
 def blocked_attention(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.nn.fast import attention as fast_attention
 from imdbattn.nn.scores import (
-    PRODUCTS,
+    PRODUCT_SCORES,
     MakeScore,
     ScaledDot,
     at_least_one,
@@ -25,7 +25,8 @@ from imdbattn.nn.scores import (
 PAD, UNK = 0, 1  # ids of padding and of words without a vector
 FIRST_WORD = 2  # words[i] of the vocabulary has id i + FIRST_WORD
 
-MakePart = Callable[[int], nn.Module]  # makes a part of width D, or distances of H heads
+MakePart = Callable[[int], nn.Module]  # makes a part of width D
+MakeDistances = Callable[[int], nn.Module]  # makes the distances of H heads
 Columns = tuple[Tensor, Tensor]  # further columns of query and key, (..., Q, W) and (..., K, W)
 
 
@@ -83,7 +84,7 @@ class Attention(nn.Module):
         query without any key is 0 (NaN in kernels of torch before 2.5).
         extra_columns: extra_q and extra_k, whose products are added to the scores.
         """
-        if type(self.score) not in PRODUCTS:
+        if type(self.score) not in PRODUCT_SCORES:
             return self.attention_weights(query, key, value, mask, extra_columns) @ value
         # This computes the same faster.
         query = self.score.project_query(query)
@@ -105,7 +106,7 @@ class SelfAttention(nn.Module):
         width: int,
         heads: int = 1,
         score: MakeScore = ScaledDot,
-        distances: MakePart | None = None,
+        distances: MakeDistances | None = None,
     ):
         super().__init__()
         if width % heads:
@@ -158,7 +159,7 @@ class ResidualLayer(PlainLayer):
 
 
 class NoPositions(nn.Identity):
-    """Returns x unchanged: a bag-of-words model."""
+    """Returns x unchanged: the model does not see the order of the words."""
 
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:  # type: ignore[override]
         return x_BTD

@@ -91,7 +91,7 @@ class Bilinear(Dot):
 
 
 # The scores that are scale * project_query(query) . key. A subclass may compute another score.
-PRODUCTS = (Dot, ScaledDot, Bilinear)
+PRODUCT_SCORES = (Dot, ScaledDot, Bilinear)
 
 
 class Additive(Score):

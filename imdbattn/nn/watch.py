@@ -95,7 +95,7 @@ def attention_parts(net: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-class Attended(NamedTuple):
+class BatchAttention(NamedTuple):
     """The weights of one attention, and which of its queries and keys are not padding."""
 
     weights_BHQK: Tensor
@@ -103,7 +103,7 @@ class Attended(NamedTuple):
     key_count_B: Tensor  # int64, number of keys
 
     @classmethod
-    def of_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "Attended":
+    def of_words(cls, weights_BHQK: Tensor, lengths_B: Tensor, size: int) -> "BatchAttention":
         """Returns the attention of words to words, or of a single query to them. lengths_B: words
         in each review. size: T, words and padding; further keys, such as <cls>, come first.
         """

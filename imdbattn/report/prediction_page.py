@@ -10,7 +10,7 @@ from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
 from imdbattn.report.run_figures import attention_png
-from imdbattn.tasks.outputs import DETAILED, Classification, Prediction, Translation
+from imdbattn.tasks.prediction import DETAILED, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,7 +21,7 @@ from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import LearnedPositions, SinusoidalPositions, sinusoids
 from imdbattn.report.numbers import percents
 from imdbattn.report.pages import integer_ticks, new_figure, png, style
-from imdbattn.tasks.outputs import AttentionWeights, Classification, Prediction, Translation
+from imdbattn.tasks.prediction import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

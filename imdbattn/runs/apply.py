@@ -21,7 +21,7 @@ from imdbattn.settings.command_settings import (
 )
 from imdbattn.settings.keys import NestedDict, overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
-from imdbattn.tasks.outputs import Prediction
+from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import settings_of, task_of
 from imdbattn.tasks.weights import predictor_of

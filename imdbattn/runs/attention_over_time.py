@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.folders.run_folder import head_name
-from imdbattn.nn.watch import Attended
+from imdbattn.nn.watch import BatchAttention
 from imdbattn.tasks.data_module import BatchData, is_on_gpu
 from imdbattn.tasks.learner import Learner
 
@@ -75,9 +75,9 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
     with evaluation_mode(module.net):
         for batch in batches:
             on_device = module.transfer_batch_to_device(batch, module.device, 0)
-            attention, right_B = module.attention_and_answers(on_device)
-            for name, attended in attention.items():
-                for quantity, values_NH in measurements(attended, right_B).items():
+            attentions, right_B = module.attention_and_answers(on_device)
+            for name, attention in attentions.items():
+                for quantity, values_NH in measurements(attention, right_B).items():
                     parts[name, quantity].append(values_NH.cpu())
     measured = Measured({}, {})
     for (name, quantity), parts_NH in parts.items():
@@ -91,26 +91,26 @@ def measure(module: Learner, batches: Sequence[object]) -> Measured:
     return measured
 
 
-def measurements(attended: Attended, right_B: Tensor) -> dict[str, Tensor]:
+def measurements(attention: BatchAttention, right_B: Tensor) -> dict[str, Tensor]:
     """Returns the measured quantities of an attention by name: (N, H) for the N reviews that have
     several keys, or for those of them that are classified correctly or wrongly; QUERY_SHARE has a
     row for each query. Reviews with one key are omitted: their entropy is always 0.
 
     right_B: which reviews are classified correctly.
     """
-    several_B = attended.key_count_B > 1
-    entropy_BHQ = attended.entropy()
-    most_B = attended.key_count_B.float().log()  # rounding may exceed it
+    several_B = attention.key_count_B > 1
+    entropy_BHQ = attention.entropy()
+    most_B = attention.key_count_B.float().log()  # rounding may exceed it
     share_BHQ = (entropy_BHQ / most_B[:, None, None]).clamp(max=1)
-    largest_BHQ = attended.weights_BHQK.float().amax(-1)
-    share_BH = attended.over_queries(share_BHQ)
+    largest_BHQ = attention.weights_BHQK.float().amax(-1)
+    share_BH = attention.over_queries(share_BHQ)
     return {
-        "entropy": attended.over_queries(entropy_BHQ)[several_B],
+        "entropy": attention.over_queries(entropy_BHQ)[several_B],
         "share": share_BH[several_B],
-        "largest": attended.over_queries(largest_BHQ)[several_B],
+        "largest": attention.over_queries(largest_BHQ)[several_B],
         "share_right": share_BH[several_B & right_B],
         "share_wrong": share_BH[several_B & ~right_B],
-        QUERY_SHARE: share_BHQ.transpose(1, 2)[attended.is_query_BQ & several_B[:, None]],
+        QUERY_SHARE: share_BHQ.transpose(1, 2)[attention.is_query_BQ & several_B[:, None]],
     }
 
 

@@ -12,11 +12,10 @@ import subprocess
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from imdbattn.nn.fast import uses_onednn
+from imdbattn.nn.fast import matmul_backend, uses_onednn
 from imdbattn.settings.keys import PACKAGE, NestedDict
 
 PACKAGES = (  # environment.json contains their versions
@@ -59,16 +58,6 @@ def may_have_amx() -> bool:
     """
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return supported is None or bool(supported())
-
-
-def float32_products() -> str:
-    """Returns which library multiplies float32 matrices, for environment.json."""
-    return "oneDNN" if uses_onednn() else "torch's default"
-
-
-def matmul_backend() -> Any:
-    """Returns torch's settings for products by oneDNN; None in older versions."""
-    return getattr(torch.backends.mkldnn, "matmul", None)
 
 
 def product_error() -> float:
@@ -117,7 +106,7 @@ def environment() -> NestedDict:
         "memory_gb": memory_gb(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "float32_products": float32_products(),
+        "float32_products": "oneDNN" if uses_onednn() else "torch's default",
         "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "git_commit": git("rev-parse", "HEAD"),

@@ -15,9 +15,8 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal accepts
-# sbatch and submitit send the last two, which Windows does not have.
-NAMES = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
-SIGNALS = [number for number in signal.Signals if number.name in NAMES]
+# sbatch and submitit send the last two.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 # Signals within these seconds count as one: timeout, SLURM and Ctrl-C send theirs to a sweep and to
 # each of its jobs, and the sweep stops its jobs as well.
 SAME_SIGNAL_SECONDS = 1.0

@@ -177,7 +177,7 @@ class BatchData(L.LightningDataModule):
         return self.eval_dataloader(self.scored_split)
 
 
-def default_budget(tokens: int) -> int:
+def default_batch_tokens(tokens: int) -> int:
     """Returns the number of padded tokens in a training batch: the largest power of two from 512 to
     8,192 that gives at least 400 batches per epoch before word dropout.
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.ladder import HEAD
-from imdbattn.nn.watch import Attended
+from imdbattn.nn.watch import BatchAttention
 from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.optim import Muon
 
 if TYPE_CHECKING:
-    from imdbattn.tasks.outputs import Prediction
+    from imdbattn.tasks.prediction import Prediction
 
 Value = TypeVar("Value")
 BFLOAT16 = "bf16-mixed"  # the mixed precision in which gradients are not scaled
@@ -66,7 +66,7 @@ class Step(NamedTuple):
         return f"step {self.number} (epoch {self.epoch + 1}, learning rate {self.lr:.3g})"
 
 
-def concatenate(parts: Sequence[Tensor]) -> Tensor:
+def concatenate_padded(parts: Sequence[Tensor]) -> Tensor:
     """Concatenates tensors along dimension 0; pads matrices (B, T) with zeros to the same width."""
     longest = max(part.shape[-1] for part in parts)
     return torch.cat(
@@ -171,9 +171,9 @@ class Learner(L.LightningModule):
         """Returns the scores, given the outputs of a split in its order."""
         raise NotImplementedError
 
-    def attention_and_answers(self, batch: Any) -> tuple[dict[str, Attended], Tensor]:
-        """Returns the net's attention to a batch by name, as nn.watch.Attended, and which answers
-        are right, (B,); without attention, the dict is empty.
+    def attention_and_answers(self, batch: Any) -> tuple[dict[str, BatchAttention], Tensor]:
+        """Returns the attention of the net to a batch, by name, and which answers are right, (B,).
+        Without attention, the dict is empty.
         """
         return {}, torch.ones(len(batch.items_B), dtype=torch.bool)
 
@@ -253,11 +253,11 @@ class Learner(L.LightningModule):
         outputs_of_rank = None
         if self.outputs:
             outputs_of_rank = tuple(
-                concatenate(parts).cpu() for parts in zip(*self.outputs, strict=True)
+                concatenate_padded(parts).cpu() for parts in zip(*self.outputs, strict=True)
             )
         self.outputs.clear()
         gathered = filter(None, from_all(self.trainer, outputs_of_rank))
-        items_N, *rest = (concatenate(parts) for parts in zip(*gathered, strict=True))
+        items_N, *rest = (concatenate_padded(parts) for parts in zip(*gathered, strict=True))
         order = items_N.argsort()
         if len(items_N.unique()) < len(items_N):
             raise RuntimeError("an item was scored twice")

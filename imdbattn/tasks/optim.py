@@ -173,7 +173,7 @@ class Muon(LazyAdamW):
         return torch.lerp(gradient, average, momentum)
 
 
-def orthogonalized(matrices_NRC: torch.Tensor, steps: int = 5) -> torch.Tensor:
+def orthogonalized(matrices_NRC: torch.Tensor) -> torch.Tensor:
     """Returns N matrices with the same singular vectors and singular values of about 0.7 to 1.2.
 
     Newton-Schulz iterations with the polynomial of Jordan et al. 2024, which reaches this range
@@ -185,7 +185,7 @@ def orthogonalized(matrices_NRC: torch.Tensor, steps: int = 5) -> torch.Tensor:
     is_tall = x_NRC.shape[1] > x_NRC.shape[2]
     if is_tall:  # products of the shorter side are smaller
         x_NRC = x_NRC.transpose(1, 2)
-    for _ in range(steps):
+    for _ in range(5):
         gram_NRR = x_NRC @ x_NRC.transpose(1, 2)
         polynomial_NRR = torch.baddbmm(gram_NRR, gram_NRR, gram_NRR, beta=b, alpha=c)
         x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=a)

@@ -13,7 +13,7 @@ from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.tasks.outputs import Prediction
+from imdbattn.tasks.prediction import Prediction
 
 
 class Predictor(ABC):

@@ -10,7 +10,7 @@ from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import BatchMaker, BatchOptions, Ragged, ragged_from_lists
 from imdbattn.nn import fast
-from imdbattn.nn.fast import blocked_attention
+from imdbattn.nn.fast import blocked_attention, uses_onednn
 from imdbattn.nn.scores import sequence_mask
 from imdbattn.runs import environment
 from imdbattn.runs.fit import fit
@@ -113,9 +113,9 @@ def test_onednn_is_not_used_where_its_products_are_not_as_exact_as_float32(monke
     monkeypatch.setattr(environment, "product_error", lambda: 1e-3)  # the error of bfloat16
     assert not environment.use_onednn()
     assert matmul.fp32_precision == "none"
-    assert environment.float32_products() == "torch's default"
+    assert not uses_onednn()
     matmul.fp32_precision = "bf16"
-    assert environment.float32_products() == "oneDNN"
+    assert uses_onednn()
 
 
 @pytest.mark.parametrize("rung", slow_except(["residual_pe_cls", "wide"], [*RUNGS, *BEYOND]))

@@ -23,7 +23,7 @@ from imdbattn.settings.credentials import credentials, refuse_credentials
 from imdbattn.settings.keys import conf_dir
 from imdbattn.settings.logger_places import logger_places
 from imdbattn.settings.trust import TRUSTED, untrusted
-from imdbattn.tasks.outputs import AttentionWeights, Classification, Translation
+from imdbattn.tasks.prediction import AttentionWeights, Classification, Translation
 from imdbattn.tools.faithfulness.page import report_of as faithfulness_report
 from tests.commands import label_texts
 from tests.made_up import ENVIRONMENT, Page, drawn_page, made_up, made_up_faithfulness

@@ -22,7 +22,7 @@ from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import Count, ModelSettings, SettingsGroup, TrainingSettings
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.outputs import Prediction
+from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.task import Task
 from imdbattn.tasks.weights import SavedNet, load_weights

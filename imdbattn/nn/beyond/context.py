@@ -51,15 +51,15 @@ def counting_folds(labels_N: Tensor, folds: int) -> Tensor:
     return fold_N
 
 
-def log_count_ratios(counts_CP: Tensor, alpha: float = 1.0) -> Tensor:
-    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = alpha + counts in a class and in
-    the others (eq. 1).
+def log_count_ratios(counts_CP: Tensor) -> Tensor:
+    """r = log((p / |p|_1) / (q / |q|_1)), (..., P, C), p and q = 1 + counts in a class and in
+    the others (eq. 1 with alpha = 1).
 
     counts_CP: number of reviews of each class that contain each phrase, (..., C, P). For two
     classes, there is only the second's column.
     """
-    p = counts_CP.double() + alpha
-    q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + alpha
+    p = counts_CP.double() + 1
+    q = counts_CP.double().sum(-2, keepdim=True) - counts_CP + 1
     r_CP = (p / p.sum(-1, keepdim=True)).log() - (q / q.sum(-1, keepdim=True)).log()
     if counts_CP.shape[-2] == 2:
         r_CP = r_CP[..., 1:, :]

@@ -20,16 +20,16 @@ from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, write_atomically
-from imdbattn.nn.watch import Attended, attention_parts, collect_attention
+from imdbattn.nn.watch import BatchAttention, attention_parts, collect_attention
 from imdbattn.settings.schema import ClassifierModel, Trust
-from imdbattn.tasks.data_module import BatchData, default_budget
+from imdbattn.tasks.data_module import BatchData, default_batch_tokens
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.metrics import Metric, confusion, details, short_name
 from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 if TYPE_CHECKING:
-    from imdbattn.tasks.outputs import Classification
+    from imdbattn.tasks.prediction import Classification
 
 WORDS_TO_DRAW = 30  # number of words of the review to draw
 
@@ -60,7 +60,7 @@ class ReviewData(BatchData):
     def batch_tokens(self) -> int:
         train, data = self.corpus.splits["train"], self.settings.data
         tokens = int(self.options.kept_lengths(train.lengths).sum())
-        return data.batch_tokens or default_budget(tokens)
+        return data.batch_tokens or default_batch_tokens(tokens)
 
     def curriculum(self) -> list[BatchOptions]:
         limit = self.settings.data.max_tokens
@@ -227,8 +227,8 @@ class ReviewClassifier(Learner):
             batch = with_ratios(batch, self.ratios_MF)
         penalty_B: Tensor | float = 0.0
         if self.settings.attention_entropy:
-            logits_BC, attended = self.logits_and_attention(batch)
-            penalty_B = self.settings.attention_entropy * mean_entropy(attended)
+            logits_BC, attention = self.logits_and_attention(batch)
+            penalty_B = self.settings.attention_entropy * mean_entropy(attention)
         else:
             logits_BC = self(batch)
         targets = batch.labels_B if self.targets_NC is None else self.targets_NC[batch.items_B]
@@ -243,21 +243,21 @@ class ReviewClassifier(Learner):
         # DDP averages gradients over processes; this factor gives all reviews equal weight.
         return (losses_B + penalty_B).sum() * (self.trainer.world_size / batch.global_count)
 
-    def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, Attended]]:
+    def logits_and_attention(self, batch: Batch) -> tuple[Tensor, dict[str, BatchAttention]]:
         """Returns the logits, and the attention weights, which fast attention does not compute."""
         parts = attention_parts(self.net)
         with collect_attention(parts.values()) as collected:
             logits_BC = self.net(batch)
         size = batch.tokens_BT.shape[1]
         return logits_BC, {
-            name: Attended.of_words(weights[0], batch.lengths_B, size)
+            name: BatchAttention.of_words(weights[0], batch.lengths_B, size)
             for name, weights in zip(parts, collected, strict=True)
             if weights and weights[0].ndim == 4  # a custom part may return another shape
         }
 
-    def attention_and_answers(self, batch: Batch) -> tuple[dict[str, Attended], Tensor]:
-        logits_BC, attended = self.logits_and_attention(batch)
-        return attended, logits_BC.argmax(-1) == batch.labels_B
+    def attention_and_answers(self, batch: Batch) -> tuple[dict[str, BatchAttention], Tensor]:
+        logits_BC, attention = self.logits_and_attention(batch)
+        return attention, logits_BC.argmax(-1) == batch.labels_B
 
     def prediction_to_draw(self, data: ReviewData) -> "Classification":
         """Explains a short review."""
@@ -291,9 +291,9 @@ class ReviewClassifier(Learner):
             )
 
 
-def mean_entropy(attended: Mapping[str, Attended]) -> Tensor:
+def mean_entropy(attention: Mapping[str, BatchAttention]) -> Tensor:
     """Returns the mean entropy of each review (B,) over queries, heads and attentions, in nats."""
-    means_B = [part.over_queries(part.entropy()).mean(1) for part in attended.values()]
+    means_B = [part.over_queries(part.entropy()).mean(1) for part in attention.values()]
     return torch.stack(means_B).mean(0)
 
 

@@ -31,7 +31,7 @@ from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
-from imdbattn.tasks.outputs import DETAILED, AttentionWeights, Classification
+from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.weights import check_same, load_weights

@@ -18,11 +18,11 @@ from imdbattn.data.symbols import joined_symbols, tokenizers_of
 from imdbattn.data.vocabulary import PAD
 from imdbattn.io.files import SavedNet, write_table
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
-from imdbattn.nn.watch import Attended
+from imdbattn.nn.watch import BatchAttention
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.networks import make_net
-from imdbattn.tasks.outputs import Translation
+from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor, vocabularies
 from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 
@@ -132,7 +132,7 @@ class Seq2SeqModule(Learner):
         )
         return losses.view_as(target_BT)
 
-    def attention_and_answers(self, batch: PairBatch) -> tuple[dict[str, Attended], Tensor]:
+    def attention_and_answers(self, batch: PairBatch) -> tuple[dict[str, BatchAttention], Tensor]:
         """Returns the decoder's attention to the source; an answer is right if all its symbols are,
         with teacher forcing.
         """
@@ -143,7 +143,7 @@ class Seq2SeqModule(Learner):
         if weights_BTS is None:
             return {}, right_B
         queries_BT, key_count_B = target_BT != PAD, batch.source_lengths_B
-        return {"decoder": Attended(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
+        return {"decoder": BatchAttention(weights_BTS[:, None], queries_BT, key_count_B)}, right_B
 
     def prediction_to_draw(self, data: PairData) -> Translation:
         """Translates the first source with a correct output, or else the first source."""

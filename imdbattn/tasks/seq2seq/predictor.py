@@ -21,7 +21,7 @@ from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.pair_settings import ReverseSettings, TranslationSettings
 from imdbattn.tasks.networks import make_net
-from imdbattn.tasks.outputs import Translation
+from imdbattn.tasks.prediction import Translation
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.seq2seq.task import Seq2SeqSettings
 from imdbattn.tasks.weights import load_weights

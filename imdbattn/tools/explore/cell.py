@@ -15,7 +15,7 @@ from torch import Tensor
 from imdbattn.data.ragged import Batch, map_per_token
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import Attention
-from imdbattn.nn.scores import PRODUCTS
+from imdbattn.nn.scores import PRODUCT_SCORES
 from imdbattn.tools.explore.changes import changed, layer_of
 from imdbattn.tools.explore.read import Read, Reading
 from imdbattn.tools.explore.runs import Answer, Runs
@@ -103,7 +103,7 @@ class Cell(Read):
         index = (0, self.head - 1, self.query)
         arrays = {"query": query_1HQd[index]}
         arrays["scores"] = attention.score(query_1HQd, inputs["key"])[index]
-        if type(attention.score) in PRODUCTS:
+        if type(attention.score) in PRODUCT_SCORES:
             arrays["projected"] = attention.score.project_query(query_1HQd)[index]
         for name, column in (("keys", inputs["key"]), ("values", inputs["value"])):
             arrays[name] = column.expand(-1, shape[1], -1, -1)[index[:2]]

@@ -18,7 +18,7 @@ from imdbattn.data.ragged import ragged_from_lists
 from imdbattn.data.tokenizer import UNK
 from imdbattn.errors import UserError
 from imdbattn.report.run_figures import position_tables, scores_by_distance
-from imdbattn.tasks.outputs import AttentionWeights, Classification, entropy
+from imdbattn.tasks.prediction import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.changes import Changes, changed, enabled_rollout, positional, shuffled
 from imdbattn.tools.explore.runs import Answer, Message, Runs
