@@ -186,31 +186,28 @@ def find_source(settings: ReviewDataSettings) -> Source:
     Modules of sources other than the packaged one are imported only if they are named. Raises an
     exception for data that cannot be found.
     """
-    source = named_source(settings)
+    if not isinstance(settings.source, str):
+        from imdbattn.data.sources.custom import custom_reviews
+
+        source = custom_reviews(settings.source, settings.label_names)
+    elif settings.source == "order_probe" and settings.probe:
+        from imdbattn.data.sources.order_probe import order_probe_source
+
+        source = order_probe_source(settings.probe)
+    elif settings.path:
+        from imdbattn.data.user_files.review_files import path_source
+
+        source = path_source(with_home(settings.path), settings)
+    elif settings.hub or settings.source == "hub":
+        from imdbattn.data.sources.hub import hub_reviews
+
+        source = hub_reviews(settings)
+    else:  # also with data.source=auto
+        source = packaged_source()
     if version := custom_tokenizer_version(settings.tokenizer):
         identity = f"{source.identity}, tokenizer {version}"
         source = replace(source, identity=identity, tokenizer_version=version)
     return source
-
-
-def named_source(settings: ReviewDataSettings) -> Source:
-    if not isinstance(settings.source, str):
-        from imdbattn.data.sources.custom import custom_reviews
-
-        return custom_reviews(settings.source, settings.label_names)
-    if settings.source == "order_probe" and settings.probe:
-        from imdbattn.data.sources.order_probe import order_probe_source
-
-        return order_probe_source(settings.probe)
-    if settings.path:
-        from imdbattn.data.user_files.review_files import path_source
-
-        return path_source(with_home(settings.path), settings)
-    if settings.hub or settings.source == "hub":
-        from imdbattn.data.sources.hub import hub_reviews, imdb_halves
-
-        return hub_reviews(settings) if settings.hub else imdb_halves(settings)
-    return packaged_source()  # also with data.source=auto
 
 
 # --- cache ----------------------------------------------------------------------------------------

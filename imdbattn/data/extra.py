@@ -88,9 +88,10 @@ def read_labeled(settings: ReviewDataSettings, label_names: list[str]) -> tuple[
     path = with_home(str(settings.extra))
     columns, _ = tables.open_table(path)
     if not any(column.startswith(PROBABILITY) for column in columns):
-        texts, labels = read_reviews(path, settings)
-        numbers_U = torch.from_numpy(number_labels(labels, label_names, path))
-        return texts, F.one_hot(numbers_U, len(label_names)).double()
+        rows = read_reviews(path, settings)
+        numbers = number_labels([label for _, label in rows], label_names, path)
+        numbers_U = torch.from_numpy(numbers)
+        return [text for text, _ in rows], F.one_hot(numbers_U, len(label_names)).double()
     names = ["text", *(f"{PROBABILITY}{label}" for label in label_names)]
     texts, *values = tables.read_columns(path, {name: name for name in names})
     targets_UC = torch.from_numpy(np.array(values, dtype=float).T)

@@ -40,24 +40,26 @@ def comparison_key(label: str) -> str:
 
 
 def with_class_numbers(
-    read: Mapping[str, tuple[list[str], Sequence[object]]],
+    rows: Mapping[str, Sequence[tuple[str, object]]],
     label_names: Sequence[str] | None,
     where: object,
 ) -> Texts:
-    """Returns texts and labels of each split with class numbers instead of labels. The names of the
+    """Returns the texts of each split with class numbers instead of labels. The names of the
     classes are `label_names`, or the different labels of training.
 
-    where: the source, for messages. Raises UserError for a missing label or an unknown class.
+    rows: text and label of each row of a split. where: the source, for messages. Raises UserError
+    for a missing label or an unknown class.
     """
-    places = {split: f"{where}, {split}" if split else str(where) for split in read}
     names = [*label_names] if label_names else []
     if not names:
-        trained = [split for split in ("", "train") if split in read] or [*read]
-        labels = [label_of(label) for split in trained for label in read[split][1]]
+        trained = [split for split in ("", "train") if split in rows] or [*rows]
+        labels = [label_of(label) for split in trained for _, label in rows[split]]
         names = names_of_labels(labels, where)
     splits = {}
-    for split, (texts, given) in read.items():
-        numbers = number_labels(given, names, places[split])
+    for split, rows_of_split in rows.items():
+        place = f"{where}, {split}" if split else where
+        numbers = number_labels([label for _, label in rows_of_split], names, place)
+        texts = [text for text, _ in rows_of_split]
         splits[split] = Split(texts, numbers, np.arange(len(numbers)))
     return Texts(splits, names)
 

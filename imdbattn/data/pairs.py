@@ -20,7 +20,14 @@ from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
-from imdbattn.data.splits import Split, Texts, check_splits, fingerprint, with_all_splits
+from imdbattn.data.splits import (
+    Split,
+    Texts,
+    check_splits,
+    fingerprint,
+    splits_as_they_are,
+    with_all_splits,
+)
 from imdbattn.data.vocabulary import EOS, UNK_SYMBOL, Vocabulary
 
 log = logging.getLogger(__name__)
@@ -194,8 +201,10 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
     """Returns train, validation and test, see `with_all_splits`.
 
     A missing split is taken from training by a hash of each source, so that it does not depend on
-    the other pairs.
+    the other pairs. shares: of validation and test; None keeps the splits as they are.
     """
+    if shares is None:
+        return splits_as_they_are(texts, name)
 
     def indices(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
@@ -205,10 +214,9 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
             index[[*index][bisect(ends, int.from_bytes(digest[:8]) / 2**64)]].append(at)
         return index
 
-    test_set = f"{(shares or {}).get('test', 0):.0%} of its source sentences"
+    test_set = f"{shares.get('test', 0):.0%} of its source sentences"
     cut = with_all_splits(texts, name, shares, indices, test_set)
-    if shares is not None:
-        check_splits(cut, name)
+    check_splits(cut, name)
     return cut
 
 
@@ -224,14 +232,11 @@ def encoded(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs
 def by_source(split: Split) -> Split:
     """Returns one item per source, with all its targets and the row of its first pair."""
     targets: dict[str, list[str]] = {}
-    for source, (target,) in zip(split.texts, split.labels, strict=True):
+    rows: dict[str, int] = {}
+    for source, (target,), row in zip(split.texts, split.labels, split.rows, strict=True):
         targets.setdefault(source, []).append(target)
-    rows = dict(zip(reversed(split.texts), reversed(split.rows), strict=True))
-    return Split(
-        list(targets),
-        list(targets.values()),
-        np.array([rows[source] for source in targets], np.int64),
-    )
+        rows.setdefault(source, row)
+    return Split(list(targets), list(targets.values()), np.array(list(rows.values()), np.int64))
 
 
 def with_targets(split: Split) -> Iterator[str]:

@@ -67,10 +67,18 @@ class Source:
         return fingerprint([self.identity])
 
 
+def splits_as_they_are(texts: Texts, name: str) -> Texts:
+    """Returns the splits of the source `name`, to be scored; a single file is the test set."""
+    splits = {split or "test": items for split, items in texts.splits.items()}
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    test_set = texts.test_set or f"{name}: {'all' if '' in texts.splits else 'test'}"
+    return replace(texts, splits=splits, test_set=test_set)
+
+
 def with_all_splits(
     texts: Texts,
     name: str,
-    shares: Mapping[str, float] | None,
+    shares: Mapping[str, float],
     indices: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
 ) -> Texts:
@@ -80,35 +88,30 @@ def with_all_splits(
     Args:
         texts: the splits of a source.
         name: the source, for messages.
-        shares: shares of validation and test. None leaves the splits as they are, for scoring; then
-            a single file is the test set.
+        shares: shares of validation and test.
         indices: takes the training split and the shares of missing splits; returns the indices of
             the items of train and of the missing splits.
         cut: describes a test set that is taken from training.
 
     Raises UserError if there is no training split.
     """
-    whole = "test" if shares is None else "train"
-    given = {split or whole: items for split, items in texts.splits.items()}
-    splits = dict(given)
-    test_set, dropped = "all" if "" in texts.splits else "test", texts.dropped
-    if shares is not None:
-        if "train" not in given:
-            raise UserError(
-                f"{name} has no training data: add train/<label>/*.txt, or a table named train"
-            )
-        missing = {split: share for split, share in shares.items() if split not in given}
-        rest = without_texts_of(
-            given["train"], [given[split] for split in shares if split in given]
+    given = {split or "train": items for split, items in texts.splits.items()}
+    if "train" not in given:
+        raise UserError(
+            f"{name} has no training data: add train/<label>/*.txt, or a table named train"
         )
-        index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
-        splits |= {split: rest.select(items) for split, items in index.items()}
-        splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
-        test_set = cut if "test" in missing else "test"
-        dropped += len(given["train"]) - sum(len(splits[split]) for split in index)
-    splits = {split: splits[split] for split in SPLITS if split in splits}
-    test_set = texts.test_set or f"{name}: {test_set}"
-    return replace(texts, splits=splits, test_set=test_set, dropped=dropped)
+    missing = {split: share for split, share in shares.items() if split not in given}
+    rest = without_texts_of(given["train"], [given[split] for split in shares if split in given])
+    index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
+    splits = given | {split: rest.select(items) for split, items in index.items()}
+    splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
+    dropped = len(given["train"]) - sum(len(splits[split]) for split in index)
+    return replace(
+        texts,
+        splits={split: splits[split] for split in SPLITS},
+        test_set=texts.test_set or f"{name}: {cut if 'test' in missing else 'test'}",
+        dropped=texts.dropped + dropped,
+    )
 
 
 def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
@@ -160,11 +163,13 @@ def cut_reviews(
     """Returns train, validation and test, divided by `block_cut` or, for a `fold` (its number,
     number of folds), by `fold_cut`.
 
-    shares: see `with_all_splits`. limit: number of reviews to keep, see `stratified_subset`.
-    Raises UserError if a split is empty or training has one class, and if there is a fold but the
-    source has splits of its own.
+    shares: of validation and test; None keeps the splits as they are. limit: see
+    `stratified_subset`. Raises UserError if a split is empty or training has one class, and if
+    there is a fold but the source has splits of its own.
     """
-    test_set = f"a cut of {(shares or {}).get('test', 0):.0%}"
+    if shares is None:
+        return stratified_subset(splits_as_they_are(reviews, name), limit)
+    test_set = f"a cut of {shares['test']:.0%}"
     facts: dict[str, object] = {}
     if fold:
         if len(reviews.splits) > 1:
@@ -184,18 +189,18 @@ def cut_reviews(
     cut = with_all_splits(
         reviews, name, shares, indices, f"{test_set} in consecutive blocks per class"
     )
-    cut = replace(cut, facts=cut.facts | facts)
-    cut = stratified_subset(cut, limit) if limit else cut
-    if shares is not None:
-        check_splits(cut, name)
+    cut = stratified_subset(replace(cut, facts=cut.facts | facts), limit)
+    check_splits(cut, name)
     return cut
 
 
-def stratified_subset(reviews: Texts, limit: int) -> Texts:
-    """Returns a random subset of `limit` reviews, stratified by split and class.
+def stratified_subset(reviews: Texts, limit: int | None) -> Texts:
+    """Returns a random subset of `limit` reviews, stratified by split and class; None keeps all.
 
     Each review stays in its split, and a larger limit keeps all reviews of a smaller limit.
     """
+    if limit is None:
+        return reviews
     places: list[tuple[str, int]] = []  # the split of each review, and its index there
     quantiles = []
     for name, split in reviews.splits.items():

@@ -26,10 +26,7 @@ def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Sourc
     name = source_name(settings)
 
     def load() -> Texts:
-        read = {}
-        for split, pairs in items.items():
-            read[split] = [text for text, _ in pairs], [label for _, label in pairs]
-        return with_class_numbers(read, label_names, name)
+        return with_class_numbers(items, label_names, name)
 
     key_of_labels = label_names and [*label_names]
     return Source("custom", name, repr((name, content_of(items), key_of_labels)), load)

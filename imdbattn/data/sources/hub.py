@@ -29,18 +29,17 @@ def load_hub(setting: str, dataset: str, **arguments: object) -> Any:
         return datasets.load_dataset(dataset, **arguments)
 
 
-def imdb_halves(settings: ReviewDataSettings) -> Source:
-    """Returns both official halves of IMDB."""
-    halves = {
-        half: load_hub("data.source=hub", IMDB, split=half, revision=IMDB_REVISION)
-        for half in ("train", "test")
-    }
-    return reviews_of(halves, "hub", "IMDB official halves (hub)", settings)
-
-
 def hub_reviews(settings: ReviewDataSettings) -> Source:
-    """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config."""
-    hub, config = str(settings.hub), settings.hub_config
+    """Returns the reviews of the hub's data set data.hub, in the configuration data.hub_config; if
+    they are not set, both official halves of IMDB.
+    """
+    hub, config = settings.hub, settings.hub_config
+    if hub is None:
+        halves = {
+            half: load_hub("data.source=hub", IMDB, split=half, revision=IMDB_REVISION)
+            for half in ("train", "test")
+        }
+        return reviews_of(halves, "hub", "IMDB official halves (hub)", settings)
     name = f"{hub} (hub)" if config is None else f"{hub}, {config} (hub)"
     return reviews_of(load_hub(f"data.hub={hub}", hub, name=config), "hub", name, settings)
 
@@ -79,8 +78,8 @@ def reviews_of(dataset: Any, kind: str, name: str, settings: ReviewDataSettings)
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
-        read = {split: read_table(table, columns, name) for split, table in tables.items()}
-        return with_class_numbers(read, label_names or class_names, name)
+        rows = {split: rows_of(table, columns, name) for split, table in tables.items()}
+        return with_class_numbers(rows, label_names or class_names, name)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
     # A saved data set is the same in another folder.
@@ -88,16 +87,19 @@ def reviews_of(dataset: Any, kind: str, name: str, settings: ReviewDataSettings)
     return Source(kind, name, identity, load)
 
 
-def read_table(table: Any, columns: tuple[str, str], name: str) -> tuple[list[str], list[object]]:
-    """Returns the texts and labels of a split, "" for a missing label. Raises UserError for a row
-    without a text, or with several labels.
+def rows_of(table: Any, columns: tuple[str, str], name: str) -> list[tuple[str, object]]:
+    """Returns text and label of each row of a split, "" for a missing label. Raises UserError for a
+    row without a text, or with several labels.
     """
-    texts, labels = (list(table[column][:]) for column in columns)
-    for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
+    names = getattr(table.features[columns[1]], "names", None)
+    rows = []
+    for row, (text, label) in enumerate(zip(*(table[name][:] for name in columns), strict=True)):
         if not isinstance(text, str) or isinstance(label, (list, dict)):
             problem = "several labels" if isinstance(text, str) else f"no text in '{columns[0]}'"
             raise UserError(f"{name}: {counted(row)} has {problem}: remove it")
-    names = getattr(table.features[columns[1]], "names", None)
-    if names:  # -1 stands for no label
-        return texts, ["" if label is None or label < 0 else names[label] for label in labels]
-    return texts, ["" if label is None else label for label in labels]
+        if label is None or (names and label < 0):  # -1 stands for no label
+            label = ""
+        elif names:
+            label = names[label]
+        rows.append((text, label))
+    return rows

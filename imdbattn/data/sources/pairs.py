@@ -64,10 +64,7 @@ def custom_pairs(settings: TranslationSettings) -> Source:
     name = source_name(settings.source)
 
     def load() -> Texts:
-        tables = {}
-        for split, pairs in items.items():
-            tables[split] = [(row, *sides) for row, sides in enumerate(pairs)]
-        return clean(tables, name, settings)
+        return clean(items, name, settings)
 
     return Source("custom", name, repr((name, content_of(items), settings.limit)), load)
 
@@ -93,10 +90,9 @@ def hub_pairs(settings: TranslationSettings) -> Source:
     tables = by_split(dataset, hub, "use another data set")
 
     def read(table: Any) -> Iterator[Pair]:
-        # {"en": "...", "fr": "..."}
-        for row, sides in enumerate(table["translation"][: settings.limit]):
+        for sides in table["translation"]:  # {"en": "...", "fr": "..."}
             source, target = (str(sides[language] or "") for language in settings.languages)
-            yield row, source, target
+            yield source, target
 
     def load() -> Texts:
         return clean({split: read(table) for split, table in tables.items()}, hub, settings)
@@ -107,13 +103,14 @@ def hub_pairs(settings: TranslationSettings) -> Source:
 
 
 def clean(tables: Mapping[str, Iterable[Pair]], name: str, settings: TranslationSettings) -> Texts:
-    """Returns the normalized pairs of each split, without duplicates and overlong pairs. Raises
-    UserError for an empty side.
+    """Returns the normalized pairs of each split, without blank rows, duplicates and overlong
+    pairs. Raises UserError if only one side is blank.
     """
     tokenizers, splits, dropped = tokenizers_of(settings), {}, 0
     for split, pairs in tables.items():
         rows: dict[tuple[str, str], int] = {}  # the first row of each pair
-        for row, *sides in islice(pairs, settings.limit):
+        numbered = ((row, pair) for row, pair in enumerate(pairs) if any(map(str.strip, pair)))
+        for row, sides in islice(numbered, settings.limit):
             source, target = map(symbols_of, sides, (settings.lower, settings.lower), tokenizers)
             if not source or not target:
                 where, side = f"{name} {split}".strip(), "target" if source else "source"

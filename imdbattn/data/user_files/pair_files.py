@@ -10,24 +10,22 @@ from imdbattn.data.split_names import SPLIT_NAMES, by_split, split_named
 from imdbattn.data.user_files.tables import COMPRESSED, read_lines, read_text, visible_in
 from imdbattn.errors import UserError
 
-Pair = tuple[int, str, str]  # number of its row, counted from 0; source; target
+Pair = tuple[str, str]  # source and target, both blank in a blank row
 Sides = tuple[Path, Path]  # the files of sources and of targets
 
 
 def read_pairs(path: Path, swapped: bool) -> Iterator[Pair]:
-    """Yields the pairs of a file; blank lines count as rows and are skipped. swapped: whether the
-    target is the first column.
+    """Yields the pairs of a file. swapped: whether the target is the first column.
 
-    Raises UserError with the row if a line is not a pair.
+    Raises UserError with the row if a line is neither a pair nor blank.
     """
     # splitlines also splits within a text
     for row, line in enumerate(read_text(path).split("\n")):
-        if line.strip():
-            columns = line.split("\t")
-            if len(columns) not in (2, 3):  # the third is an attribution
-                has = f"{counted(row)} has {len(columns)} columns, not 2 or 3"
-                raise UserError(f"{path}: {has}: write source TAB target")
-            yield row, columns[swapped], columns[not swapped]
+        columns = line.split("\t") if line.strip() else ["", ""]
+        if len(columns) not in (2, 3):  # the third is an attribution
+            has = f"{counted(row)} has {len(columns)} columns, not 2 or 3"
+            raise UserError(f"{path}: {has}: write source TAB target")
+        yield columns[swapped], columns[not swapped]
 
 
 def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
@@ -58,13 +56,11 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
 
 
 def read_aligned(sides: Sides) -> Iterator[Pair]:
-    """Yields the pairs of two files, line by line; rows in which both lines are blank are skipped.
-
-    Raises UserError if one file has more lines than the other.
+    """Yields the pairs of two files, line by line. Raises UserError if one has more lines than the
+    other.
     """
     for row, (source, target) in enumerate(zip_longest(*map(read_lines, sides))):
         if source is None or target is None:
             longer, shorter = sides if target is None else reversed(sides)
             raise UserError(f"{longer} has more lines than {shorter}, which has {row}")
-        if source.strip() or target.strip():
-            yield row, source, target
+        yield source, target

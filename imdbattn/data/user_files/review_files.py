@@ -35,18 +35,15 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
             sums += [f"{split}={sha256_of(file)}" for file in group]
 
     def load() -> Texts:
-        read: dict[str, tuple[list[str], list[str]]] = {}
+        rows: dict[str, list[tuple[str, str]]] = {}
         for split, group in files.items():
-            texts, labels = read[split] = [], []
+            rows[split] = []
             for file in group:
                 if is_text(file) and file != path:
-                    texts.append(tables.read_text(file))
-                    labels.append(file.parent.name)
+                    rows[split].append((tables.read_text(file), file.parent.name))
                 else:
-                    more_texts, more_labels = read_reviews(file, settings)
-                    texts += more_texts
-                    labels += more_labels
-        return with_class_numbers(read, label_names, path)
+                    rows[split] += read_reviews(file, settings)
+        return with_class_numbers(rows, label_names, path)
 
     return Source("path", name, repr((sums, columns, label_names)), load)
 
@@ -68,11 +65,10 @@ def sha256_of_texts(files: Iterable[Path], folder: Path) -> str:
     return digest.hexdigest()
 
 
-def read_reviews(file: Path, settings: ReviewDataSettings) -> tuple[list[str], list[str]]:
-    """Returns the texts and labels of a table."""
+def read_reviews(file: Path, settings: ReviewDataSettings) -> list[tuple[str, str]]:
+    """Returns text and label of each row of a table."""
     columns = {"data.text_column": settings.text_column, "data.label_column": settings.label_column}
-    texts, labels = tables.read_columns(file, columns)
-    return texts, labels
+    return [(text, label) for text, label in tables.read_rows(file, columns)]
 
 
 def given_splits(path: Path) -> dict[str, list[Path]]:
