@@ -18,7 +18,7 @@ from torch import Tensor
 
 from imdbattn.data.corpus import Corpus, check_known, share_of
 from imdbattn.data.plans import BatchPlan
-from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged, ragged_from_lists
+from imdbattn.data.ragged import BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.splits import (
     Split,
@@ -49,14 +49,14 @@ class PairBatch(NamedTuple):
     lengths_B: Tensor  # int64 symbols, source and target
     global_count: int  # number of pairs in this batch, over all processes
     global_symbols: Tensor  # () int64 target symbols, including EOS, over all processes
-    has_padding: bool  # whether a source is padded
+    has_padding: bool  # whether a source is padded, over all processes
 
     @property
     def lengths_if_padded_B(self) -> Tensor | None:
         """The source lengths for the model; None if no source is padded, which avoids a
-        synchronization with the device.
+        synchronization with the device, or if this process has no sources, which cannot be packed.
         """
-        return self.source_lengths_B if self.has_padding else None
+        return self.source_lengths_B if self.has_padding and len(self.items_B) else None
 
 
 @dataclass(frozen=True)
@@ -83,29 +83,22 @@ class Pairs:
     def is_cuda(self) -> bool:
         return self.source.is_cuda
 
-    def side_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
+    def side_lengths(self, options: BatchOptions) -> np.ndarray:
         """Returns the number of symbols of the longer side, with EOS, (N,). options: not used."""
         return torch.maximum(self.source.lengths, self.target.lengths).numpy()
 
-    def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions) -> np.ndarray:
         """Returns the number of symbols on both sides, with EOS, or of padded positions, (N,)."""
         if options.padded_lengths:
-            return 2 * options.padded_sizes(self.side_lengths())
+            return 2 * options.padded_sizes(self.side_lengths(options))
         return (self.source.lengths + self.target.lengths).numpy()
 
-    def batches(
-        self,
-        plans: Sequence[BatchPlan],
-        options: BatchOptions = WHOLE_REVIEWS,
-        of_rank: slice = slice(None),
-    ) -> list[PairBatch]:
+    def batches(self, plans: Sequence[BatchPlan], options: BatchOptions) -> list[PairBatch]:
         """Makes several batches with as many operations as one.
 
-        Args:
-            plans: one for each batch; their seeds are not used.
-            options: with `padded_lengths`, both sides are padded to one of them; by default, each
-                side of a batch is padded to its longest item. Other options are not used.
-            of_rank: selects the pairs of one process.
+        plans: one for each batch; their seeds are not used. options: with `padded_lengths`, both
+        sides are padded to one of them; by default, each side of a batch is padded to its longest
+        item. Other options are not used.
         """
         has_few_lengths = bool(options.padded_lengths)
         sources, targets = self.source.batches(plans, options), self.target.batches(plans, options)
@@ -118,15 +111,15 @@ class Pairs:
                 target_BT = F.pad(target_BT, (0, size - target_BT.shape[1]))
             # The lengths are read on the CPU, without waiting for the device. An empty batch (too
             # few pairs) has no padding.
-            shorter = self.source.lengths[plan.items_B][of_rank] != source_BS.shape[1]
+            shorter = self.source.lengths[plan.items_B] != source_BS.shape[1]
             batches.append(
                 PairBatch(
-                    source_BS=source_BS[of_rank],
-                    source_lengths_B=source.lengths_B[of_rank],
-                    target_BT=target_BT[of_rank],
-                    target_lengths_B=target.lengths_B[of_rank],
-                    items_B=source.items_B[of_rank],
-                    lengths_B=(source.lengths_B + target.lengths_B)[of_rank],
+                    source_BS=source_BS,
+                    source_lengths_B=source.lengths_B,
+                    target_BT=target_BT,
+                    target_lengths_B=target.lengths_B,
+                    items_B=source.items_B,
+                    lengths_B=source.lengths_B + target.lengths_B,
                     global_count=len(plan.items_B),
                     global_symbols=target.lengths_B.sum(),
                     has_padding=has_few_lengths or bool(shorter.any()),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from imdbattn.data.plans import BatchPlan
-from imdbattn.data.ragged import WHOLE_REVIEWS, BatchOptions, Ragged
+from imdbattn.data.ragged import BatchOptions, Ragged
 from imdbattn.nn.scores import sequence_mask
 
 
@@ -37,14 +37,11 @@ class RaggedPhrases(Ragged):
     before: int  # W
 
     def batches(  # type: ignore[override]
-        self,
-        plans: Sequence[BatchPlan],
-        options: BatchOptions = WHOLE_REVIEWS,
-        of_rank: slice = slice(None),
+        self, plans: Sequence[BatchPlan], options: BatchOptions
     ) -> list[PhraseBatch]:
-        """Makes several batches. For the arguments, see Ragged."""
+        """Makes several batches, see Ragged."""
         batches = []
-        for batch in super().batches(plans, options, of_rank):
+        for batch in super().batches(plans, options):
             starts_B1 = self.offsets[batch.items_B][:, None]
             indices_BT = self.indices(batch.items_B, batch.positions_BT, options)
             word_BT = sequence_mask(batch.lengths_B, indices_BT.shape[1])

@@ -116,20 +116,12 @@ class Ragged:
         )
         return replace(self, ids=ids, offsets=offsets, labels=labels)
 
-    def batches(
-        self,
-        plans: Sequence[BatchPlan],
-        options: BatchOptions = WHOLE_REVIEWS,
-        of_rank: slice = slice(None),
-    ) -> list[Batch]:
+    def batches(self, plans: Sequence[BatchPlan], options: BatchOptions) -> list[Batch]:
         """Makes several batches with as many operations as one: their reviews are padded together,
         then separated.
 
-        Args:
-            plans: one for each batch. With the same seed, word dropout removes different words on
-                a CPU and on a GPU.
-            options: the options of all batches.
-            of_rank: selects this process's reviews; random numbers are drawn for all reviews.
+        plans: one for each batch. With the same seed, word dropout removes different words on a CPU
+        and on a GPU.
         """
         # Suffix A: reviews of all plans. Sizes are computed on the CPU, so that nothing below
         # synchronizes with the device.
@@ -149,7 +141,15 @@ class Ragged:
             positions_T = torch.arange(max(sizes), device=self.ids.device)
             positions_AT = positions_T.expand(len(items_A), -1)
         together = self.padded_batch(items_A, positions_AT, kept_A, options)
-        return split_into_batches(together, counts, sizes, of_rank)
+        columns = [column.split(counts) for column in together]
+        batches = []
+        for count, size, tokens_BT, positions_BT, lengths_B, labels_B, items_B in zip(
+            counts, sizes, *columns, strict=True
+        ):
+            tokens_BT = tokens_BT[:, :size].contiguous()
+            positions_BT = positions_BT[:, :size].contiguous()
+            batches.append(Batch(tokens_BT, positions_BT, lengths_B, labels_B, items_B, count))
+        return batches
 
     def padded_batch(
         self, items_B: Tensor, positions_BT: Tensor, lengths_B: Tensor, options: BatchOptions
@@ -165,7 +165,7 @@ class Ragged:
             tokens_BT = self.ids[indices_BT].long() * mask_BT
         return tokens_BT, positions_BT, lengths_B, self.labels[items_B], items_B
 
-    def batch_lengths(self, options: BatchOptions = WHOLE_REVIEWS) -> np.ndarray:
+    def batch_lengths(self, options: BatchOptions) -> np.ndarray:
         """Returns the number of positions of each review in a batch with these options, (N,)."""
         return options.padded_sizes(options.kept_lengths(self.lengths).numpy())
 
@@ -181,31 +181,6 @@ class Ragged:
         gap_B = (self.offsets[items_B + 1] - start_B - options.max_tokens).clamp(min=0)
         kept_from_start = round(options.max_tokens * options.start_share)
         return indices_BT + gap_B[:, None] * (positions_BT >= kept_from_start)
-
-
-def split_into_batches(
-    together: Sequence[Tensor], counts: list[int], sizes: list[int], of_rank: slice
-) -> list[Batch]:
-    """Returns the batches in the tensors of `Ragged.padded_batch`, of which each has its own number
-    of reviews and of positions.
-
-    of_rank: selects this process's reviews of each batch.
-    """
-    batches = []
-    columns = [column.split(counts) for column in together]
-    for count, size, *fields in zip(counts, sizes, *columns, strict=True):
-        tokens_BT, positions_BT, lengths_B, labels_B, items_B = (field[of_rank] for field in fields)
-        batches.append(
-            Batch(
-                tokens_BT[:, :size].contiguous(),
-                positions_BT[:, :size].contiguous(),
-                lengths_B.contiguous(),
-                labels_B.contiguous(),
-                items_B.contiguous(),
-                global_count=count,
-            )
-        )
-    return batches
 
 
 def draw_positions(
@@ -250,8 +225,7 @@ def ragged_from_lists(ids: list[list[int]], labels: np.ndarray | None = None) ->
 
 def kept_indices(length: int, options: BatchOptions) -> list[int]:
     """Returns the indices of the tokens that remain of a truncated review of `length` tokens."""
-    review = ragged_from_lists([list(range(length))])
-    (batch,) = review.batches([BatchPlan(0, np.arange(1))], options)
+    batch = BatchMaker(ragged_from_lists([[*range(length)]]), options).of_items(np.arange(1))
     return batch.tokens_BT[0, : batch.lengths_B[0]].tolist()
 
 
@@ -261,17 +235,23 @@ class BatchMaker:
     Args:
         split: `Ragged`, or another type with `batches` and `batch_lengths`.
         options: options of all batches.
-        rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`.
+        rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`;
+            random numbers are drawn for all items.
     """
 
     def __init__(
         self, split: Any, options: BatchOptions = WHOLE_REVIEWS, rank: int = 0, ranks: int = 1
     ):
-        self.split, self.options, self.of_rank = split, options, slice(rank, None, ranks)
+        self.split, self.options, self.rank, self.ranks = split, options, rank, ranks
 
     def make(self, plans: Sequence[BatchPlan]) -> list[Any]:
         """Returns the batches of several plans, made together."""
-        return self.split.batches(plans, self.options, self.of_rank)
+        batches = self.split.batches(plans, self.options)
+        return batches if self.ranks == 1 else [with_tensors(each, self.part) for each in batches]
+
+    def part(self, tensor: Tensor) -> Tensor:
+        """Returns this process's items of a batch's tensor (B, ...); a single number is kept."""
+        return tensor[self.rank :: self.ranks].contiguous() if tensor.ndim else tensor
 
     def of_items(self, items_B: np.ndarray) -> Any:
         """Returns these items as one batch."""

@@ -27,6 +27,7 @@ SUFFIXES = (*LINES, ".parquet", ".xlsx")
 OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str | None, ...]  # values of a table, None for null
+Table = tuple[list[str], Callable[[Sequence[str]], Iterator[Row]]]  # see `open_table`
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -81,35 +82,25 @@ def numbered(files: Sequence[Path]) -> list[Path]:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def decode(content: bytes, name: object) -> str:
-    """Returns the text of UTF-8 bytes. Raises UserError for other bytes, and for null bytes, which
-    UTF-16 contains.
-    """
-    with wrapping_errors(name, "save it as UTF-8"):
-        text = content.decode()
-        if "\0" in text:
-            raise ValueError("it has a null byte, as UTF-16 does")
-        return text
-
-
 def read_text(file: Path) -> str:
     """Returns a whole text file, with line breaks as \\n."""
-    with open_bytes(file) as stream:
-        content = stream.read()
-    text = decode(content, file).removeprefix("\ufeff")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(read_lines(file)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_lines(file: Path | None) -> Iterator[str]:
     """Yields the lines of a file or pipe, or of standard input if None, as they arrive, without a
     byte order mark.
 
-    Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews.
+    Only newlines separate lines, and stay at their ends: \\x85 and similar occur in reviews. Raises
+    UserError for a line that is not UTF-8, or has a null byte, as UTF-16 does.
     """
     name = file or "standard input"
     with nullcontext(sys.stdin.buffer) if file is None else open_bytes(file) as stream:
         for number, line in enumerate(stream, 1):
-            text = decode(line, f"{name}, line {number}")
+            with wrapping_errors(f"{name}, line {number}", "save it as UTF-8"):
+                text = line.decode()
+                if "\0" in text:
+                    raise ValueError("it has a null byte, as UTF-16 does")
             if number == 1:
                 text = text.removeprefix("\ufeff")
             if text:  # a byte order mark alone is not a line
@@ -166,10 +157,10 @@ def read_rows(file: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, ...
     """
     chosen, row = [*columns.values()], -1
     with wrapping_errors(file):
-        names, rows = open_table(file, chosen)
+        names, rows_of = open_table(file)
         for setting, column in columns.items():
             check_column(file, column, names, setting)
-        for row, values in enumerate(rows):
+        for row, values in enumerate(rows_of(chosen)):
             if None in values:
                 missing = chosen[values.index(None)]
                 raise ValueError(f"{counted(row)} has no '{missing}': fill it, or remove the row")
@@ -185,26 +176,28 @@ def kept_columns(file: Path, names: str | Sequence[str]) -> Iterator[dict[str, s
     not a table, and for a column that the table does not have.
     """
     with wrapping_errors(file):
-        header, _ = open_table(file)
+        header, rows_of = open_table(file)
     chosen = header if names == "all" else [names] if isinstance(names, str) else [*names]
     for name in chosen:
         check_column(file, name, header, "keep")
 
     def rows() -> Iterator[dict[str, str | None]]:
         with wrapping_errors(file):
-            for values in open_table(file, chosen)[1]:
+            for values in rows_of(chosen):
                 yield dict(zip(chosen, values, strict=True))
 
     return rows()
 
 
-def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iterator[Row]]:
-    """Returns the names of all columns (of JSON, those of the first row), and the rows of some."""
+def open_table(file: Path) -> Table:
+    """Returns the names of all columns (of JSON, those of the first row), and a function, called at
+    most once, that yields the values of some columns in each row.
+    """
     lines = partial(read_lines, file)
     if suffix_of(file) == ".parquet":
-        return parquet_rows(file, columns)
+        return open_parquet(file)
     if suffix_of(file) in (".jsonl", ".json"):
-        return json_rows(json_objects(lines()), columns)
+        return table_of_objects(json_objects(lines()))
     if not is_table(file):
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
     if file.is_fifo():
@@ -215,42 +208,38 @@ def open_table(file: Path, columns: Sequence[str] = ()) -> tuple[list[str], Iter
         rows = map(tuple, read_delimited(lines, "," if suffix_of(file) == ".csv" else "\t"))
     header = next(rows, ())
     names = [name or "" for name in header]
-    places = [names.index(name) for name in columns if name in names]
 
-    def chosen() -> Iterator[Row]:
+    def rows_of(columns: Sequence[str]) -> Iterator[Row]:
+        places = [names.index(name) for name in columns]
         for number, row in enumerate(rows):
             if row == header and len(names) > 1:
                 raise ValueError(f"{counted(number)} repeats the header: remove it")
             yield tuple(row[place] for place in places)
 
-    return names, chosen()
+    return names, rows_of
 
 
-def json_rows(
-    objects: Iterator[dict[str, object]], columns: Sequence[str]
-) -> tuple[list[str], Iterator[Row]]:
-    """Returns the keys of the first object, and the values of each object."""
+def table_of_objects(objects: Iterator[dict[str, object]]) -> Table:
     first = next(objects, {})
 
-    def rows() -> Iterator[Row]:
+    def rows_of(columns: Sequence[str]) -> Iterator[Row]:
         for row in chain([first], objects):
             yield tuple(text_of_cell(row.get(name)) for name in columns)
 
-    return list(first), rows()
+    return list(first), rows_of
 
 
-def parquet_rows(file: Path, columns: Sequence[str]) -> tuple[list[str], Iterator[Row]]:
+def open_parquet(file: Path) -> Table:
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-    batches = table.iter_batches(4096, columns=columns)
 
-    def rows() -> Iterator[Row]:
-        for batch in batches:
+    def rows_of(columns: Sequence[str]) -> Iterator[Row]:
+        for batch in table.iter_batches(4096, columns=columns):
             values = [batch[name].cast("string").to_pylist() for name in columns]
             yield from zip(*values, strict=True)
 
-    return table.schema_arrow.names, rows()
+    return table.schema_arrow.names, rows_of
 
 
 def sheet_rows(file: Path) -> Iterator[Row]:
@@ -307,21 +296,19 @@ def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
+    def array(values: Sequence[object]) -> pa.Array:
+        # Only text may be missing, perhaps in all rows of a chunk.
+        return pa.array(values, "string" if None in values else None)
+
+    tables = (pa.table([*map(array, columns.values())], [*columns]) for columns in chunks)
     suffix = suffix_of(path)
     with atomically(path) as temporary, open(temporary, "wb") as file:
         if suffix == ".jsonl":
-            for columns in chunks:
-                for row in zip(*columns.values(), strict=True):
-                    line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
-                    file.write(f"{line}\n".encode())
+            for table in tables:
+                for row in table.to_pylist():
+                    file.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
         else:
-
-            def array(values: Sequence[object]) -> pa.Array:
-                # Only text may be missing, perhaps in all rows of a chunk.
-                return pa.array(values, "string" if None in values else None)
-
-            made = (pa.table([*map(array, columns.values())], [*columns]) for columns in chunks)
-            first = next(made, pa.table({}))  # a stream may have no lines
+            first = next(tables, pa.table({}))  # a stream may have no lines
             if suffix == ".parquet":
                 writer = pq.ParquetWriter(file, first.schema)
             else:
@@ -329,7 +316,7 @@ def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -
                 options = pc.WriteOptions(delimiter=delimiter, quoting_style="all_valid")
                 writer = pc.CSVWriter(file, first.schema, write_options=options)
             with writer:
-                for table in chain([first], made):
+                for table in chain([first], tables):
                     writer.write_table(table)
         file.flush()
         os.fsync(file.fileno())
