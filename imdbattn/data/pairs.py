@@ -28,7 +28,7 @@ from imdbattn.data.splits import (
     splits_as_they_are,
     with_all_splits,
 )
-from imdbattn.data.vocabulary import EOS, UNK_SYMBOL, Vocabulary
+from imdbattn.data.symbols import EOS, UNK_SYMBOL, Vocabulary
 
 log = logging.getLogger(__name__)
 

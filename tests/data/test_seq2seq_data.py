@@ -18,8 +18,7 @@ from imdbattn.data.ragged import BatchMaker
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
 from imdbattn.data.splits import Split, fingerprint
-from imdbattn.data.symbols import split_text, symbols_of
-from imdbattn.data.vocabulary import EOS, MARKERS, UNK_SYMBOL, Vocabulary
+from imdbattn.data.symbols import EOS, MARKERS, UNK_SYMBOL, Vocabulary, split_text, symbols_of
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import conf_dir
 

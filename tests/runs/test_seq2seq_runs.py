@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from imdbattn.data.pairs import PairBatch, prepare_pairs
-from imdbattn.data.vocabulary import PAD
+from imdbattn.data.symbols import PAD
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit

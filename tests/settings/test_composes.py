@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from imdbattn.data.vocabulary import Vocabulary
+from imdbattn.data.symbols import Vocabulary
 from imdbattn.errors import UserError
 from imdbattn.launch.composition import composed as composed_by_commands
 from imdbattn.settings.keys import conf_dir, settings_digest

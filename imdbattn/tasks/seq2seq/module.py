@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from imdbattn.data.pairs import PairBatch, PairCorpus, prepare_pairs
-from imdbattn.data.symbols import joined_symbols, tokenizers_of
-from imdbattn.data.vocabulary import PAD
+from imdbattn.data.symbols import PAD, joined_symbols, tokenizers_of
 from imdbattn.io.files import SavedNet, write_table
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
 from imdbattn.nn.watch import BatchAttention

@@ -13,8 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
 from imdbattn.data.plans import EvalPlans
-from imdbattn.data.symbols import joined_symbols, split_text
-from imdbattn.data.vocabulary import PAD, UNK_SYMBOL, Vocabulary
+from imdbattn.data.symbols import PAD, UNK_SYMBOL, Vocabulary, joined_symbols, split_text
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search

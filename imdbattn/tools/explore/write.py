@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from imdbattn.data.vocabulary import EOS, PAD
+from imdbattn.data.symbols import EOS, PAD
 from imdbattn.nn.encoder_decoder import NEVER, beam_search
 from imdbattn.tasks.seq2seq.predictor import Seq2SeqPredictor
 from imdbattn.tools.explore.runs import Answer, Message, Runs
