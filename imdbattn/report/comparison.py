@@ -228,18 +228,11 @@ def interval_of(metric: str, value_TS: np.ndarray, labels_N: np.ndarray) -> Inte
     if metric == "accuracy":
         return statistics.estimate_share(value_TS).interval
     if metric == "macro_f1":
-        size = effective_size(np.bincount(labels_N))
-        return statistics.estimate_share(value_TS, size).interval
+        # The number of items of equally large classes whose mean recall has the same variance
+        _, sizes_C = np.unique(labels_N, return_counts=True)
+        effective = float(len(sizes_C) ** 2 / (1 / sizes_C).sum())
+        return statistics.estimate_share(value_TS, effective).interval
     return statistics.estimate_mean(value_TS).interval
-
-
-def effective_size(sizes_C: np.ndarray) -> float:
-    """Returns the number of items of equally large classes whose mean recall has the same variance.
-
-    sizes_C: items of each class.
-    """
-    present_C = sizes_C[sizes_C > 0]
-    return float(len(present_C) ** 2 / (1 / present_C).sum())
 
 
 def largest_class(labels_N: np.ndarray, names: Sequence[str]) -> LargestClass | None:

@@ -81,8 +81,8 @@ def report_of(comparison: ComparedSet) -> Report:
         notes=notes(comparison),
         skipped=comparison["skipped"],
         content=comparison,
+        latex=latex(about(comparison), tables),
         folder=name_of_folder(comparison),
-        texts={"comparison.tex": latex(about(comparison), tables)},
     )
 
 

@@ -67,11 +67,6 @@ class FinishedRun:
         return sorted(self.settings.get("overrides", []))
 
     @property
-    def variant_digest(self) -> str:
-        """The recorded digest; computed for a run of another program, such as a baseline."""
-        return self.settings.get("variant") or variant_digest(self.settings)
-
-    @property
     def variant_identity(self) -> dict[str, object]:
         """What the runs of a variant have in common: `origin` and fingerprints of the splits."""
         return self.origin | {split: self.fingerprint(split) for split in FINGERPRINT}
@@ -83,7 +78,8 @@ class FinishedRun:
         is_fold = bool(facts.get("cross_validation"))
         return {
             "model": self.model,
-            "settings": self.variant_digest,
+            # a run of another program, such as a baseline, has not recorded the digest
+            "settings": self.settings.get("variant") or variant_digest(self.settings),
             "epochs": (self.settings.get("trainer") or {}).get("max_epochs"),
             "vectors": facts.get("vectors"),
             "training texts": None if is_fold else facts.get("train_fingerprint"),

@@ -13,8 +13,8 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,8 @@ class Report:
     notes: Sequence[str] = ()
     skipped: Sequence[Skipped] = ()
     content: Mapping[str, object] | None = None  # content of the JSON file
+    latex: str | None = None  # content of the LaTeX file
     folder: str = ""  # folder of this report if several are written at once
-    texts: Mapping[str, str] = field(default_factory=dict)  # further files by name
 
 
 def report_folders(reports: Sequence[Report], out: Path) -> list[Path]:
@@ -91,33 +91,26 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
     Everything is rendered before anything is written, and every file is atomic. An earlier report
     is replaced. Raises UserError if any other file would be, and where `out` cannot be written.
     """
-    placed = list(zip(report_folders(reports, out), reports, strict=True))
+    by_folder = dict(zip(report_folders(reports, out), reports, strict=True))
     if len(reports) > 1:
-        placed.append((out, index_of(reports)))
-    files: dict[Path, bytes | str] = {}
-    removed: list[Path] = []
-    for folder, report in placed:
-        rendered = {folder / name: data for name, data in files_of(report).items()}
-        # An earlier report may have numbers; an index has none.
-        numbers = [folder / f"{report.name}.{kind}" for kind in ("json", "tex")]
-        if not is_report(folder / f"{report.name}.html"):
-            refuse_existing([*rendered, *numbers])
-        files |= rendered
-        removed += [path for path in numbers if path not in rendered]
-    for path, data in files.items():
-        write_atomically(path, data)
-    for path in removed:
-        path.unlink(missing_ok=True)
+        by_folder[out] = index_of(reports)
+    files: dict[Path, bytes | str | None] = {}
+    for folder, report in by_folder.items():
+        page_file = folder / f"{report.name}.html"
+        is_replaced = page_file.is_file() and MARK in page_file.read_bytes()[:1000]
+        for name, content in files_of(report).items():
+            file = folder / name
+            if file.exists() and not is_replaced:
+                raise UserError(
+                    f"{file} is not a file of an earlier report: move it, or choose another folder"
+                )
+            files[file] = content
+    for file, content in files.items():
+        if content is None:
+            file.unlink(missing_ok=True)
+        else:
+            write_atomically(file, content)
     return out / f"{reports[0].name}.html"
-
-
-def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raises UserError if one of the files exists, which is not of an earlier report."""
-    for path in paths:
-        if path.exists():
-            raise UserError(
-                f"{path} is not a file of an earlier report: move it, or choose another folder"
-            )
 
 
 def index_of(reports: Sequence[Report]) -> Report:
@@ -131,9 +124,11 @@ def index_of(reports: Sequence[Report]) -> Report:
     return Report(reports[0].name, title, sections, lead=note)
 
 
-def files_of(report: Report) -> dict[str, bytes | str]:
-    """Returns the content of each file of a report: HTML, Markdown, figures, and, if the report has
-    numbers, JSON. The page is first, because it marks the others as files of a report.
+def files_of(report: Report) -> dict[str, bytes | str | None]:
+    """Returns the content of each file of a report: HTML, Markdown, figures, and its numbers as
+    JSON and LaTeX; None for numbers that only an earlier report has, because an index has none.
+
+    The page is first, because it marks the others as files of a report.
     """
     drawn = {}
     figures = {}
@@ -141,18 +136,15 @@ def files_of(report: Report) -> dict[str, bytes | str]:
         figure = picture.draw()
         drawn[picture.name] = figures[f"figures/{picture.name}.png"] = png(figure)
         figures[f"figures/{picture.name}.pdf"] = pdf(figure)
-    files: dict[str, bytes | str] = {f"{report.name}.html": page(report, drawn)}
-    files |= {**report.texts, **figures}
-    if report.content is not None:
-        files[f"{report.name}.json"] = json.dumps(report.content, indent=1) + "\n"
+    numbers = None if report.content is None else json.dumps(report.content, indent=1) + "\n"
     template = Path(__file__).with_name("report.md.jinja")
-    files[f"{report.name}.md"] = render(template, report=report)
-    return files
-
-
-def is_report(file: Path) -> bool:
-    """Returns whether a file is the page of a report."""
-    return file.is_file() and MARK in file.read_bytes()[:1000]
+    return {
+        f"{report.name}.html": page(report, drawn),
+        f"{report.name}.md": render(template, report=report),
+        f"{report.name}.json": numbers,
+        f"{report.name}.tex": report.latex,
+        **figures,
+    }
 
 
 def page(report: Report, pictures: Mapping[str, bytes]) -> str:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import PurePath
 
 from imdbattn.report.finished_runs import FinishedRun, grouped
 from imdbattn.settings.keys import (
@@ -71,18 +71,15 @@ def group_variants(runs: Sequence[FinishedRun]) -> list[Variant]:
     experiment; if they are still equal, the folder of a run.
     """
     common = shared_overrides(runs)
-    shared_sources: dict[str, set[str]] = {}  # by model
-    for run in runs:
-        own_sources = set(sources(run))
-        shared_sources[run.model] = shared_sources.get(run.model, own_sources) & own_sources
     variants = []
-    for group in grouped(runs, lambda run: run.variant_identity):
-        overrides = [override for override in shared_overrides(group) if override not in common]
-        by_seed = sorted(group, key=lambda run: run.metrics["seed"])
-        model = group[0].model
-        differing = [text for text in sources(by_seed[0]) if text not in shared_sources[model]]
-        named = {text.partition("=")[0]: text for text in (*overrides, *differing)}
-        variants.append(Variant(model, overrides, list(named.values()), by_seed))
+    for of_model in grouped(runs, lambda run: run.model):
+        shared_sources = set.intersection(*(set(sources(run)) for run in of_model))
+        for group in grouped(of_model, lambda run: run.variant_identity):
+            overrides = [override for override in shared_overrides(group) if override not in common]
+            by_seed = sorted(group, key=lambda run: run.metrics["seed"])
+            differing = [text for text in sources(by_seed[0]) if text not in shared_sources]
+            named = {text.partition("=")[0]: text for text in (*overrides, *differing)}
+            variants.append(Variant(group[0].model, overrides, list(named.values()), by_seed))
     order = models_in_order(variants)
 
     def order_of_variant(variant: Variant) -> tuple[int, int, list[tuple[str, list[float], str]]]:
@@ -142,12 +139,8 @@ def shortened(override: str) -> str:
         setting = setting.removesuffix("._target_")
         _, _, value = value.rpartition(".")
     elif not value.startswith("["):
-        value = last_part(value.strip("'\""))  # the command quotes paths
+        value = PurePath(value.strip("'\"")).name  # the command quotes paths
     return f"{setting.rpartition('.')[2]}={value}"
-
-
-def last_part(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
 
 
 def sort_key(override: str) -> tuple[str, list[float], str]:
@@ -167,7 +160,7 @@ def sources(run: FinishedRun) -> list[str]:
     """
     names = (*DATA_AND_WEIGHTS, "data.extra")
     return [
-        f"{setting}={last_part(str(value))}"
+        f"{setting}={PurePath(str(value)).name}"
         for setting, value in flattened(run.settings).items()
         if value is not None and is_in_groups(setting, *names)
     ]
@@ -182,7 +175,9 @@ def neighbors(
     """Returns the pairs to compare, as indices (from, to) of variants, and sentences that state in
     what else they differ, or why a variant is not compared.
 
-    For mean, base, and residual, which extends base: [(0, 1), (1, 2)].
+    For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
+    is compared with `nearest_variant`, unless they differ in settings that rungs do not set
+    (SET_BY_RUNGS).
 
     against: the variant that all others are compared with instead, if `variants` contain it, or a
         model with one variant.
@@ -197,49 +192,43 @@ def neighbors(
     remarks = []
     for index, variant in enumerate(variants):
         first = models.index(variant.model)
-        if first == index:
-            of_rung, more_remarks = pairs_of_rung(variants, index)
-            pairs += of_rung
-            remarks += more_remarks
-        else:
+        if first < index:
             pairs += pairs_of_variant(variants, index, first)
+            continue
+        nearest = nearest_variant(variants, index)
+        if nearest is None:
+            continue
+        of_rungs, others = differences(variant, variants[nearest])
+        if others:
+            remarks.append(
+                f"{variant.label} is not compared with {labels[nearest]}, which also differs in"
+                f" {' and '.join(others)}; against= compares them."
+            )
+            continue
+        pairs.append((nearest, index))
+        if of_rungs:
+            differing = " and ".join(of_rungs)
+            remarks.append(f"{variant.label} and {labels[nearest]} also differ in {differing}.")
     return pairs, remarks
 
 
-def pairs_of_rung(
-    variants: Sequence[Variant], index: int
-) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the pair of the first variant of a rung, if it is compared, and remarks on it.
-
-    It is compared with the rung that it extends (`model.extends`), or, if that is absent, with the
-    one before it, unless `extends` is null. Of several variants of that rung, the one that differs
-    least is chosen. The two may differ only in settings that rungs set (SET_BY_RUNGS). If the
-    command line changed some of these, a remark names them.
+def nearest_variant(variants: Sequence[Variant], index: int) -> int | None:
+    """Returns the index of the variant that differs least from the first variant of a rung, among
+    those of the rung that it extends (`model.extends`), or, if that is absent, of the one before
+    it; None if `extends` is null.
     """
     new = variants[index]
     models = [variant.model for variant in variants]
     extended = new.extends
     if index > 0 and extended not in (None, *models):
         extended = models[index - 1]
-    by_index = {}
-    for i, old in enumerate(variants):
-        if old.model == extended:
-            by_index[i] = differences(new, old)
-    if not by_index:
-        return [], []
-    nearest = min(by_index, key=lambda i: [len(by_index[i].others), len(by_index[i].of_rungs)])
-    label = variants[nearest].label
-    of_rungs, others = by_index[nearest]
-    if others:
-        remark = (
-            f"{new.label} is not compared with {label}, which also differs in"
-            f" {' and '.join(others)}; against= compares them."
-        )
-        return [], [remark]
-    remarks = []
-    if of_rungs:
-        remarks.append(f"{new.label} and {label} also differ in {' and '.join(of_rungs)}.")
-    return [(nearest, index)], remarks
+
+    def numbers_of_differences(candidate: int) -> tuple[int, int]:
+        of_rungs, others = differences(new, variants[candidate])
+        return len(others), len(of_rungs)
+
+    candidates = [i for i, model in enumerate(models) if model == extended]
+    return min(candidates, key=numbers_of_differences, default=None)
 
 
 def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> list[tuple[int, int]]:
@@ -249,9 +238,10 @@ def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> lis
     new = variants[index]
     pairs = [(first, index)]
     for i, old in enumerate(variants):
-        is_equal = old.model == new.extends and old.overrides == new.overrides
-        if is_equal and not differences(new, old).others:
-            return [(i, index), *pairs]
+        if old.model == new.extends and old.overrides == new.overrides:
+            _, others = differences(new, old)
+            if not others:
+                return [(i, index), *pairs]
     return pairs
 
 
@@ -265,22 +255,13 @@ def labels_named(name: str | None, models: Mapping[str, str]) -> list[str]:
     return [label for label, model in models.items() if model == name]
 
 
-class Differences(NamedTuple):
-    """The differences of two variants, such as `data.tokenizer (ptb, not basic_english)`.
-
-    of_rungs: settings that rungs set themselves and that only one command line changes.
-    others: all other settings.
-    """
-
-    of_rungs: list[str]
-    others: list[str]
-
-
-def differences(new: Variant, old: Variant) -> Differences:
+def differences(new: Variant, old: Variant) -> tuple[list[str], list[str]]:
     """Returns how `old` differs from `new`, except for the rung: `optim.lr (0.001, not 0.003)` if
     the command line of `new` contains optim.lr=0.003, or `data.tokenizer (ptb, not whitespace)`.
 
-    Settings that only one model has belong to the rung, unless they are in the command line.
+    The first list has settings that rungs set themselves and that only one command line changes;
+    the second has all others. Settings that only one model has belong to the rung, unless they are
+    in the command line.
     """
     new_run = new.runs[0]
     old_run = old.runs[0]
@@ -310,7 +291,7 @@ def differences(new: Variant, old: Variant) -> Differences:
         explained = fact == "extra_fingerprint" and has_extra
         if None not in pair and pair[0] != pair[1] and not explained:
             others.append(name)
-    return Differences(of_rungs, others)
+    return of_rungs, others
 
 
 def compared_settings(run: FinishedRun) -> NestedDict:
