@@ -121,4 +121,4 @@ class Explanation:
         return printed(lambda console: print_predictions([self.prediction], console))
 
     def _repr_html_(self) -> str:
-        return page([self.prediction], template="fragment")
+        return page([self.prediction], is_fragment=True)

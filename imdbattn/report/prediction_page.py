@@ -59,14 +59,14 @@ def write_attention(prediction: Prediction, folder: Path) -> None:
 def page(
     predictions: Sequence[Prediction],
     images: Iterable[bytes | None] | None = None,
-    template: str = "page",
+    is_fragment: bool = False,
 ) -> str:
-    """Returns one HTML page with at least one prediction.
+    """Returns at least one prediction as HTML.
 
     Args:
         images: a PNG or None for each prediction; by default they are drawn.
-        template: "page" or "fragment", for a part of another page.
+        is_fragment: a part of a notebook's page instead of a page.
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
-    file = Path(__file__).with_name(f"prediction_{template}.html.jinja")
-    return render(file, predictions=shown, detailed=DETAILED)
+    file = Path(__file__).with_name("prediction.html.jinja")
+    return render(file, predictions=shown, detailed=DETAILED, is_fragment=is_fragment)

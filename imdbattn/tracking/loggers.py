@@ -13,8 +13,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from packaging.requirements import Requirement
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import group_of
-from imdbattn.io.files import read_json
 from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
@@ -124,10 +124,13 @@ class Tracker:
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return loggers
-        file = folder / "environment.json"
-        environment = read_json(file) if file.exists() else {}
         run = StartedRun(
-            folder, run_label(settings), settings, environment, resume, group_of(folder)
+            folder=folder,
+            name=run_label(settings),
+            settings=settings,
+            environment=Run(folder).environment,
+            resume=resume,
+            group=group_of(folder),
         )
         for choice, (logger_class, arguments) in self.to_start.items():
             with wrapping_errors(f"logger.{choice}"):

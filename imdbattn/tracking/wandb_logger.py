@@ -35,6 +35,17 @@ log = logging.getLogger(__name__)
 STEP = "trainer/global_step"  # Lightning's name for the step number
 # settings that are not arguments of wandb.init
 OWN_KEYS = ("timeout", "table_rows", "table_characters", "git")
+# Settings of W&B with which it ends after some time, prints nothing and sends nothing private
+QUIET = {
+    "finish_timeout": 60,
+    "finish_timeout_raises": True,
+    "silent": True,
+    "console": "off",
+    "host": "",
+    "disable_code": True,
+    "x_disable_meta": True,
+    "x_save_requirements": False,
+}
 
 
 class WandbSettings(LoggerSettings):
@@ -85,14 +96,8 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run.log(pictures_and_page("pictures", pictures, pictures / "attention.html"))
 
     def publish_comparison(self, comparison: "ComparedSet", folder: Path, group: str) -> None:
-        config = {
-            "split": comparison["split"],
-            "test_set": comparison["test_set"],
-            "fingerprint": comparison["fingerprint"],
-            "count": comparison["count"],
-            "largest_class": comparison["largest_class"],
-            "method": comparison["method"],
-        }
+        names = ("split", "test_set", "fingerprint", "count", "largest_class", "method")
+        config = {name: value for name, value in comparison.items() if name in names}
         settings = self._settings | {"name": "comparison", "job_type": "comparison"}
         run = start_wandb(settings, folder, config, group=group, run_tags=["comparison"])
         if run is None:
@@ -141,26 +146,25 @@ def start_wandb(
     # W&B's reports of its errors, also from offline runs, would delay the end of the process if the
     # server does not answer.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    given: dict[str, Any] = {}
+    # `reinit` lets a run of the calling program stay active.
+    arguments: dict[str, Any] = {"dir": str(folder), "reinit": "create_new"}
     for name, value in settings.items():
         if value is not None and name not in OWN_KEYS:
-            given[name] = value
+            arguments[name] = value
     fields = wandb.Settings()  # later updates replace earlier ones
     fields.update_from_dict({"project": "imdbattn", "run_group": group, **defaults})
     fields.update_from_env_vars(dict(os.environ))
-    fields.update_from_dict(limits(settings))
-    fields.update_from_dict(given.pop("settings", {}))
-    arguments: dict[str, Any] = {
-        "dir": str(folder),
-        "reinit": "create_new",  # a run of the calling program stays active
-        **given,
-        "config": {**config, **given.get("config", {})},
-        **run_id(folder, resume, group),
-        "mode": mode_with_key(given.get("mode")),
-    }
-    for mode in dict.fromkeys((arguments["mode"], "offline")):
+    fields.update_from_dict(QUIET)
+    fields.update_from_dict(
+        {"init_timeout": settings["timeout"], "disable_git": not settings["git"]}
+    )
+    fields.update_from_dict(arguments.pop("settings", {}))
+    arguments["config"] = {**config, **arguments.get("config", {})}
+    arguments |= run_id(folder, resume, group)
+    for mode in dict.fromkeys((mode_with_key(arguments.get("mode")), "offline")):
+        arguments["mode"] = mode
         try:
-            run = wandb.init(settings=fields, **arguments | {"mode": mode})
+            run = wandb.init(settings=fields, **arguments)
             log_groups(run, arguments["config"])
             return run
         except Exception as error:  # training continues without it
@@ -169,24 +173,6 @@ def start_wandb(
                 with suppress(Exception):
                     wandb.teardown()
     return None
-
-
-def limits(settings: Mapping[str, Any]) -> dict[str, object]:
-    """Returns settings of W&B with which it waits for its server only for some time, prints
-    nothing, and sends nothing private unless `settings` allow it.
-    """
-    return {
-        "init_timeout": settings["timeout"],
-        "finish_timeout": 60,
-        "finish_timeout_raises": True,
-        "silent": True,
-        "console": "off",
-        "host": "",
-        "disable_code": True,
-        "disable_git": not settings["git"],
-        "x_disable_meta": True,
-        "x_save_requirements": False,
-    }
 
 
 def run_id(folder: Path, resume: bool, group: str | None) -> dict[str, object]:

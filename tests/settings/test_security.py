@@ -230,7 +230,7 @@ PAGES = {
     "comparison": lambda: drawn_page(report_of(hostile_comparison())),
     "faithfulness": lambda: drawn_page(faithfulness_report(hostile_faithfulness())),
     "attention": lambda: page([hostile_review()], [None]),
-    "notebook": lambda: page([hostile_review()], [None], template="fragment"),
+    "notebook": lambda: page([hostile_review()], [None], is_fragment=True),
     "sequence": lambda: page([hostile_sequence()]),
 }
 
