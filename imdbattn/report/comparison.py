@@ -52,7 +52,7 @@ from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 # Settings that a report states if they are equal
 SHARED_SETTINGS = (("data", "max_tokens"), ("data", "tokenizer"), ("trainer", "max_epochs"))
 CURVES = ("train/accuracy", "train/loss", "val/accuracy", "val/loss")
-ENTROPY = "entropy/"  # names of `entropies`
+ENTROPY = "entropy/"  # prefix of an attention's entropy
 MIN_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # Facts in environment.json that a report states
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
@@ -328,29 +328,26 @@ def spread(values: Sequence[float]) -> Spread:
 
 def curves_over_seeds(runs: Sequence[FinishedRun]) -> dict[str, Curve]:
     """Returns the curves by name; a value is None after the last epoch of a shorter run."""
-    by_run = [run.curves | entropies(run.curves) for run in runs]
-    measured = [name for curves in by_run for name in curves if name.startswith(ENTROPY)]
+    by_run = [compared_curves(run.curves) for run in runs]
     by_name: dict[str, Curve] = {}
-    for name in dict.fromkeys([*CURVES, *measured]):
+    for name in dict.fromkeys(name for curves in by_run for name in curves):
         seeds = [curves[name] for curves in by_run if name in curves]
-        if seeds:
-            epochs = sorted(set().union(*seeds))
-            values = [list(map(seed.get, epochs)) for seed in seeds]
-            by_name[name] = {"x": epochs, "values": values}
+        epochs = sorted(set().union(*seeds))
+        by_name[name] = {"x": epochs, "values": [list(map(seed.get, epochs)) for seed in seeds]}
     return by_name
 
 
-def entropies(curves: Curves) -> Curves:
-    """Returns the entropy of each attention over epochs, averaged over heads, as `entropy/layer1`.
-
-    It is a share of the entropy of equal weights.
+def compared_curves(curves: Curves) -> Curves:
+    """Returns the curves in CURVES, and the entropy of each attention, averaged over heads, as
+    `entropy/layer1`. It is a share of the entropy of equal weights.
     """
     heads: dict[str, list[dict[int, float]]] = {}
     for name, values in curves.items():
         if name.startswith(ATTENTION_SHARE):
             attention = attention_of(name.removeprefix(ATTENTION_SHARE))
             heads.setdefault(attention, []).append(values)
-    return {f"{ENTROPY}{name}": mean_curve(of_heads) for name, of_heads in heads.items()}
+    compared = {name: curves[name] for name in CURVES if name in curves}
+    return compared | {ENTROPY + name: mean_curve(of_heads) for name, of_heads in heads.items()}
 
 
 def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from os.path import getmtime
 from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import pandas as pd
 from imdbattn.errors import UserError, one_line
 from imdbattn.folders.run import Curves, Run, mean_curve
 from imdbattn.folders.run_folder import SPLIT_FILES, finished
+from imdbattn.io.files import with_home
 from imdbattn.report.comparison_types import Skipped
 from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, variant_digest
 
@@ -170,26 +172,24 @@ def find_runs(
 
     Raises UserError if a folder is missing, or if there is no finished run.
     """
-    roots = [Path(os.path.expanduser(folder)) for folder in folders]
-    found: dict[str, list[FinishedRun]] = {}  # equal runs by what they have in common
+    roots = list(map(with_home, folders))
+    by_identity: dict[str, list[FinishedRun]] = {}  # several for repeated runs
     skipped: list[Skipped] = []
     for folder, group_folder in group_folders(roots, by_folder).items():
         try:
             run = replace(read_run(folder), group_folder=group_folder)
-            common = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
+            identity = json.dumps([run.variant_identity, run.metrics["seed"]], sort_keys=True)
         except Exception as error:  # a broken file must not stop the comparison
             skipped.append(as_skipped(folder, error))
         else:
-            found.setdefault(common, []).append(run)
-    if not found:
+            by_identity.setdefault(identity, []).append(run)
+    if not by_identity:
         searched = ", ".join(map(str, roots)) or "runs="
         first = f"; skipped: {skipped[0]['folder']} ({skipped[0]['reason']})" if skipped else ""
         raise UserError(f"no finished run in {searched}{first}: choose another folder")
     runs = []
-    for equal in found.values():
-        *older, newest = sorted(
-            equal, key=lambda run: os.path.getmtime(run.folder / "metrics.json")
-        )
+    for equal in by_identity.values():
+        *older, newest = sorted(equal, key=lambda run: getmtime(run.folder / "metrics.json"))
         runs.append(newest)
         reason = f"it was run again in {newest.path}"
         if not by_folder:

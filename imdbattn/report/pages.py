@@ -197,10 +197,9 @@ def print_table(section: Section, console: Console) -> None:
 
 def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Returns rows (column -> cell) as a table without the columns that are empty."""
-    used = {name for row in rows for name in row if row[name]}
-    columns = [name for name in rows[0] if name in used] if rows else []
-    if not columns:
+    if not rows:
         return []
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
     table = [columns]
     for row in rows:
         table.append([row[name] for name in columns])

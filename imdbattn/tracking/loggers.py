@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -14,7 +13,6 @@ from packaging.requirements import Requirement
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import group_of
 from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
@@ -28,36 +26,24 @@ log = logging.getLogger(__name__)
 LOGGED_FACTS = ("parameters", "train_seconds", "epoch_seconds", "tokens_per_s")
 
 
-@dataclass(frozen=True)
-class StartedRun:
-    """What a logger receives when a run starts."""
-
-    folder: Path  # the run folder
-    name: str  # settings.keys.run_label
-    settings: NestedDict
-    environment: NestedDict  # the content of environment.json
-    resume: bool  # whether it continues the run in its folder
-    group: str | None  # the name of the sweep or search that it belongs to
-
-
 class RunLogger:
     """A mixin for a Logger that receives tables and pictures, not only curves and settings."""
 
     # the class of its settings, which are checked before data are read
     settings_class: ClassVar[type[SettingsGroup] | None] = None
 
-    def start(self, run: StartedRun) -> bool:
-        """Called before the first step. Returns False, after logging a warning, to be skipped."""
-        return True
-
-    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
-        """Called when a run is finished.
+    def start(self, folder: Path, config: NestedDict, resume: bool) -> bool:
+        """Called before the first step. Returns False, after logging a warning, to be skipped.
 
         Args:
             folder: the run folder.
-            metrics: the content of metrics.json.
-            values: the results by their names in loggers, see `logged_results`.
+            config: the settings of the run, and the content of environment.json as `environment`.
+            resume: whether the run continues the one in the folder.
         """
+        return True
+
+    def publish(self, folder: Path, metrics: NestedDict) -> None:
+        """Called when a run is finished. metrics: the content of metrics.json."""
 
     def end(self, failed: bool) -> None:
         """Called at the end of a run, even if it failed or was stopped."""
@@ -78,12 +64,12 @@ class AdaptedLogger(RunLogger):
     def __init__(self, logger: Logger):
         self.logger = logger
 
-    def start(self, run: StartedRun) -> bool:
-        self.logger.log_hyperparams(flattened(run.settings | {"environment": run.environment}))
+    def start(self, folder: Path, config: NestedDict, resume: bool) -> bool:
+        self.logger.log_hyperparams(flattened(config))
         return True
 
-    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
-        self.logger.log_metrics(dict(values), step=metrics["steps"])
+    def publish(self, folder: Path, metrics: NestedDict) -> None:
+        self.logger.log_metrics(logged_results(metrics), step=metrics["steps"])
 
     def end(self, failed: bool) -> None:
         # The Trainer has finalized the logger before the results were logged.
@@ -124,32 +110,24 @@ class Tracker:
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return loggers
-        run = StartedRun(
-            folder=folder,
-            name=run_label(settings),
-            settings=settings,
-            environment=Run(folder).environment,
-            resume=resume,
-            group=group_of(folder),
-        )
+        config = settings | {"environment": Run(folder).environment}
         for choice, (logger_class, arguments) in self.to_start.items():
             with wrapping_errors(f"logger.{choice}"):
-                logger = logger_class(**fill_placeholders(arguments, folder, run.name))
+                logger = logger_class(**fill_placeholders(arguments, folder, run_label(settings)))
                 receiver = logger if isinstance(logger, RunLogger) else AdaptedLogger(logger)
-                if receiver.start(run):
+                if receiver.start(folder, config, resume):
                     loggers.append(logger)
                     self.started[choice] = receiver
         return loggers
 
     def publish(self, folder: Path, metrics: NestedDict) -> None:
-        """Logs the results in a run folder. A failure causes only a warning.
+        """Logs the results of the run. A failure causes only a warning.
 
-        metrics: content of metrics.json.
+        metrics: the content of metrics.json.
         """
-        results = logged_results(metrics)
         for choice, logger in self.started.items():
             with only_warning(log, f"logger.{choice}: not all results were logged"):
-                logger.publish(folder, metrics, results)
+                logger.publish(folder, metrics)
 
     def __enter__(self) -> Self:
         return self

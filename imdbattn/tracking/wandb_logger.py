@@ -22,9 +22,10 @@ from lightning.pytorch import loggers
 from pydantic import Field
 
 from imdbattn.errors import one_line, only_warning
-from imdbattn.settings.keys import NestedDict, flattened
+from imdbattn.folders.run_folder import group_of
+from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.schema import Amount, Count, LoggerSettings
-from imdbattn.tracking.loggers import RunLogger, StartedRun
+from imdbattn.tracking.loggers import RunLogger, logged_results
 from imdbattn.tracking.wandb_media import comparison_tables, pictures_and_page, predictions_as_media
 
 if TYPE_CHECKING:
@@ -70,26 +71,25 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         super().__init__(project=settings.get("project") or "imdbattn")
         self._settings = settings
 
-    def start(self, run: StartedRun) -> bool:
-        rung = run.settings["model"]["name"]
-        data = run.settings["data"]
+    def start(self, folder: Path, config: NestedDict, resume: bool) -> bool:
+        rung = config["model"]["name"]
+        data = config["data"]
         source = data["source"]
         tags = [rung, source if isinstance(source, str) else "custom source"]
         if "tokenizer" in data:
             tokenizer = data["tokenizer"]
             tags.append(tokenizer if isinstance(tokenizer, str) else "custom tokenizer")
-        config = {"rung": rung, **run.settings, "environment": run.environment}
-        fields = {"run_name": run.name, "run_job_type": "train", "run_tags": tags}
+        fields = {"run_name": run_label(config), "run_job_type": "train", "run_tags": tags}
         self._experiment = start_wandb(
-            self._settings, run.folder, config, run.resume, run.group, **fields
+            self._settings, folder, {"rung": rung, **config}, resume, group_of(folder), **fields
         )
         if self._experiment is not None and self._settings["git"]:
             send_changes(self._experiment)
         return self._experiment is not None
 
-    def publish(self, folder: Path, metrics: NestedDict, values: Mapping[str, float]) -> None:
+    def publish(self, folder: Path, metrics: NestedDict) -> None:
         run, settings = self.experiment, self._settings
-        run.summary.update(dict(values))  # `log` would draw curves of one point
+        run.summary.update(logged_results(metrics))  # `log` would draw curves of one point
         rows, characters = settings["table_rows"], settings["table_characters"]
         run.log(predictions_as_media(folder, metrics, rows, characters))
         pictures = folder / "pictures"

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import wandb
 
+from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.settings.keys import NestedDict
 
@@ -24,7 +25,7 @@ def predictions_as_media(
     if metrics.get("next_model"):
         return {}
     split, prefix = ("test", "test") if "test_accuracy" in metrics else ("validation", "val")
-    predicted, texts = (pd.read_parquet(folder / name) for name in SPLIT_FILES[split])
+    predicted, texts = map(Run(folder).table, SPLIT_FILES[split])
     scores = predicted.merge(texts, "left", "row")  # perhaps of a part of the split
     shown = table_of_predictions(scores, metrics, rows, characters)
     media: dict[str, object] = {}
