@@ -36,7 +36,7 @@ from imdbattn.folders.run_folder import SPLIT_FILES, write_json
 from imdbattn.io.files import write_atomically
 from imdbattn.runs.environment import environment, version
 from imdbattn.runs.fit import run_facts, score_facts, write_predictions
-from imdbattn.settings.schema import ReviewDataSettings, resolved_data
+from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.reviews.module import ReviewScores
 
 M_PERTURB = -6  # of glibc's mallopt
@@ -243,14 +243,16 @@ BASELINES = {
 
 def read(overrides: Sequence[str]) -> Task:
     """Reads the reviews of a training run with these settings."""
-    return task_of(review_settings("data.source=packaged", *overrides).data)
+    return task_of(review_settings("data.source=packaged", *overrides).resolved(None, None).data)
 
 
 def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
     corpus = prepare_reviews(data)
-    whole = {"max_tokens": None, "word_dropout": 0.0}
-    data = resolved_data(data, corpus.source_kind).model_copy(update=whole)
+    whole: dict[str, Any] = {"max_tokens": None, "word_dropout": 0.0}
+    if isinstance(data.source, str):
+        whole["source"] = corpus.source_kind
+    data = data.model_copy(update=whole)
     source = find_source(data)
     shares = {"validation": data.validation_share, "test": data.test_share}
     fold = (data.fold, data.folds) if data.fold and data.folds else None

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
 
 import imdbattn
 from benchmarks import baselines
@@ -38,6 +37,7 @@ from imdbattn.report.finished_runs import REVIEWS, FinishedRun, Skipped, SplitPr
 from imdbattn.report.numbers import interval_text, metric_text, percents
 from imdbattn.report.pages import png
 from imdbattn.report.variants import group_variants
+from imdbattn.settings.schema import ReviewDataSettings, validate_as
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 CONTRAST = Path(__file__).with_name("contrast.tsv")
@@ -226,7 +226,7 @@ def check_unchanged(
 
 def task_of(run: FinishedRun, split: str) -> baselines.Task:
     """Reads the corpus of a run, for a baseline. Raises UserError if its data have changed."""
-    task = baselines.task_of(OmegaConf.create(run.settings["data"]))
+    task = baselines.task_of(validate_as(ReviewDataSettings, run.settings["data"]))
     ours = task.corpus.fingerprints[split]
     theirs = run.fingerprint(split)
     if ours != theirs:

@@ -14,21 +14,28 @@ from omegaconf.errors import OmegaConfBaseException
 
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
-from imdbattn.settings.keys import NAME, NestedDict, conf_dir, run_label, settings_digest, to_dict
+from imdbattn.settings.keys import (
+    NAME,
+    PATHS,
+    NestedDict,
+    conf_dir,
+    run_label,
+    settings_digest,
+    to_dict,
+    with_absolute_paths,
+)
 
 HYDRA_VERSION = {"version_base": "1.3"}  # version of Hydra's behavior
 # Hydra's options that are one word
 HYDRA_OPTIONS = ("help", "version", "cfg", "resolve", "package", "run", "multirun", "info")
 STARTS_SWEEP = ("-m", "--multirun", "hydra.mode=MULTIRUN", "experiment=")
 
-# Paths among the settings of imdbattn.train
-PATH_SETTINGS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init", "resume")
 # Settings of all commands whose value is text, with the characters , { [ ( and = that are special
 # in Hydra's grammar. In a sweep a comma separates values, but not in FOLDER_SETTINGS.
 FOLDER_SETTINGS = ("resume", "hydra.run.dir", "hydra.sweep.dir")
 TEXT_SETTINGS = (
     *FOLDER_SETTINGS,
-    *PATH_SETTINGS,
+    *PATHS,
     *("data.text_column", "data.label_column", "file", "column", "keep", "out"),
     *("run", "runs", "against", "group", "pairs_of"),
 )
@@ -152,7 +159,8 @@ def job_name(*, _root_: DictConfig) -> str:
     from imdbattn.tasks.task import training_settings  # loads pydantic, too
 
     try:
-        digest = settings_digest(training_settings(plain_settings(_root_)).resolved(None).dump())
+        settings = training_settings(plain_settings(_root_)).dump()
+        digest = settings_digest(with_absolute_paths(settings))
     except UserError:
         digest = f"invalid{OmegaConf.select(_root_, 'hydra.job.num', default='')}"
     return f"{checked_name(_root_)}-{digest}"

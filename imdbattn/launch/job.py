@@ -17,14 +17,11 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
 from imdbattn.io.files import read_json, with_home
 from imdbattn.launch.hydra_config import plain_settings
-from imdbattn.settings.keys import flattened
+from imdbattn.settings.keys import PATHS, flattened
 from imdbattn.settings.schema import TrainingSettings
 from imdbattn.tasks.task import task_of, training_settings
 
 log = logging.getLogger(__name__)
-
-# settings that name files, besides those of the source
-FILE_SETTINGS = ("data.extra", "data.vectors.path")
 
 
 class Job(NamedTuple):
@@ -68,9 +65,10 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
     source_key = str(read_json(started).get("source_key"))
     if source is not None and source.key != source_key.split("-")[0]:
         return False
-    files = [
-        path for name, path in flattened(settings.dump()).items() if name in FILE_SETTINGS and path
-    ]
+    values = flattened(settings.dump())
+    # `source` compares the content of data.path, and the cache changes no result.
+    others = {*PATHS} - {"data.path", "data.cache_dir", "init"}
+    files = [values[name] for name in others if values.get(name)]
     if settings.init:
         files.append(Run(settings.init).checkpoint_file)
     started_at = started.stat().st_mtime

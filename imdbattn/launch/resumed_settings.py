@@ -15,6 +15,7 @@ from imdbattn.settings.keys import (
     flattened,
     is_in_groups,
     to_dict,
+    with_absolute_paths,
 )
 from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.tasks.task import settings_of, training_settings
@@ -55,11 +56,11 @@ def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], fo
     # debug=fast, for example, sets others
     if not all(is_in_groups(key, *settings) for key in keys):
         keys = list(settings)
-    data, saved_data = settings["data"], saved["data"]
-    source = saved_data.get("source") if data["source"] == "auto" else data["source"]
-    batch_tokens = data["batch_tokens"] or saved_data.get("batch_tokens")
-    current = training_settings(settings).resolved(source, batch_tokens).dump()
+    current = with_absolute_paths(training_settings(settings).dump())
     values, saved_values = flat_without(current, *NO_EFFECT), flat_without(saved, *NO_EFFECT)
+    for key, chosen_later in (("data.source", "auto"), ("data.batch_tokens", None)):
+        if values[key] == chosen_later:  # the run has recorded what it chose
+            values[key] = saved_values.get(key)
     for key in dict.fromkeys([*values, *saved_values]):
         if is_in_groups(key, *keys) and values.get(key) != saved_values.get(key):
             raise UserError(

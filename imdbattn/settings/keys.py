@@ -34,6 +34,10 @@ def defaults(command: str) -> NestedDict:
 FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
 NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 
+# Settings of imdbattn.train that name a file or a folder. On the command line their values need no
+# quotes, and a run records them as absolute paths.
+PATHS = ("data.path", "data.extra", "data.vectors.path", "data.cache_dir", "init")
+
 # --- what settings affect -------------------------------------------------------------------------
 
 # Settings that do not change a result; `threads` may change its last digits
@@ -162,6 +166,18 @@ def overlay(settings: NestedDict, changes: NestedDict) -> NestedDict:
 
 def absolute(path: str | None) -> str | None:
     return path and os.path.realpath(os.path.expanduser(path))
+
+
+def with_absolute_paths(settings: NestedDict, group: str = "") -> NestedDict:
+    """Returns settings of imdbattn.train with an absolute path for each of PATHS. group: the dotted
+    name of the settings, followed by a dot.
+    """
+    values = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            value = with_absolute_paths(value, f"{group}{name}.")
+        values[name] = absolute(value) if group + name in PATHS else value
+    return values
 
 
 def as_text(value: object) -> str:

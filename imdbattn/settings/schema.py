@@ -12,7 +12,14 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from imdbattn.errors import UserError
-from imdbattn.settings.keys import NAME, NestedDict, absolute, as_text, variant_digest
+from imdbattn.settings.keys import (
+    NAME,
+    NestedDict,
+    as_text,
+    overlay,
+    variant_digest,
+    with_absolute_paths,
+)
 
 
 class SettingsGroup(BaseModel):
@@ -317,17 +324,19 @@ class TrainingSettings(SettingsGroup):
     variant: Text | None = None  # the result of settings.keys.variant_digest, which a run records
     overrides: list[Text] = []  # the result of settings.keys.named_overrides
 
-    def resolved(self, source: str | None, batch_tokens: int | None = None) -> Self:
+    def resolved(self, source: str | None, batch_tokens: int | None) -> Self:
         """Returns the settings with absolute paths, with the values that `auto` and null stand for,
         and with the digest of the variant: of the settings before these values replace them.
+
+        source: replaces the name of the source; a custom source has no name. batch_tokens: replaces
+        null. None keeps the value of the settings.
         """
-        known = {
-            "data": resolved_data(self.data, source, batch_tokens),
-            "variant": self.variant or variant_digest(self.dump()),
-        }
-        if self.init:
-            known["init"] = absolute(self.init)
-        return self.model_copy(update=known)
+        settings = self.dump()
+        data: NestedDict = {"batch_tokens": batch_tokens}
+        if isinstance(settings["data"].get("source"), str):
+            data["source"] = source
+        changes = {"data": data, "variant": self.variant or variant_digest(settings)}
+        return validate_as(type(self), overlay(with_absolute_paths(settings), changes))
 
     @property
     def is_debug(self) -> bool:
@@ -339,24 +348,6 @@ class TrainingSettings(SettingsGroup):
         # 1.0 is the share of all batches, 1 a number of batches
         is_part = any(limit not in (None, 1.0) or isinstance(limit, int) for limit in limits)
         return bool(is_part or given.get("fast_dev_run") or given.get("overfit_batches"))
-
-
-def resolved_data(
-    data: GroupType, source: str | None, batch_tokens: int | None = None
-) -> GroupType:
-    """Returns `data` settings as a run records them: paths are absolute, and `source` replaces the
-    name of the source. batch_tokens: replaces null, unless it is None.
-    """
-    paths = ("path", "cache_dir", "extra")
-    values: NestedDict = {name: absolute(getattr(data, name, None)) for name in paths}
-    values["batch_tokens"] = batch_tokens
-    if isinstance(getattr(data, "source", None), str):  # a custom source is not a name
-        values["source"] = source
-    known = {name: value for name, value in values.items() if value is not None}
-    vectors = getattr(data, "vectors", None)
-    if vectors is not None and vectors.path:
-        known["vectors"] = vectors.model_copy(update={"path": absolute(vectors.path)})
-    return data.model_copy(update=known)
 
 
 # --- validation -----------------------------------------------------------------------------------

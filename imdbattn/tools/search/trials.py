@@ -36,7 +36,7 @@ from imdbattn.folders.run_folder import SEARCH_FILE, finished
 from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing_into
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
-from imdbattn.launch.hydra_config import PATH_SETTINGS, in_quotes, plain_settings, quote
+from imdbattn.launch.hydra_config import in_quotes, plain_settings, quote
 from imdbattn.launch.job import ended_jobs, job_of, resumable
 from imdbattn.launch.job_process import JobPool, execute, failure, search_path
 from imdbattn.launch.machine import gpus_for
@@ -45,7 +45,7 @@ from imdbattn.report.numbers import mean_and_sd
 from imdbattn.report.pages import Report, Section, print_reports, write_reports
 from imdbattn.runs.signals import StopOnSignals
 from imdbattn.settings.command_settings import SearchSettings
-from imdbattn.settings.keys import absolute, as_text, flattened, hexdigest
+from imdbattn.settings.keys import PATHS, absolute, as_text, flattened, hexdigest
 from imdbattn.settings.logger_places import refuse_other_places
 from imdbattn.settings.messages import nearest_text
 from imdbattn.settings.schema import TrainingSettings
@@ -125,7 +125,7 @@ def as_recorded(overrides: Sequence[str], settings: TrainingSettings) -> list[st
     for override in map(quote, overrides):
         key = override.partition("=")[0]
         name = key.lstrip("+")
-        if name in PATH_SETTINGS and (path := absolute(values[name])):
+        if name in PATHS and (path := absolute(values[name])):
             override = f"{key}={in_quotes(path)}"
         recorded.append(override)
     return recorded
