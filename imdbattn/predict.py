@@ -8,7 +8,7 @@ from tqdm import tqdm
 from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.launch.command import run_command
-from imdbattn.launch.hydra_config import plain_settings, separate_value
+from imdbattn.launch.hydra_config import plain_settings, separate_text
 from imdbattn.settings.keys import hexdigest
 
 
@@ -44,7 +44,7 @@ def predict(cfg: DictConfig, text: str | None) -> None:
 
 
 def main() -> None:
-    text, arguments = separate_value("text", sys.argv[1:])
+    text, arguments = separate_text(sys.argv[1:])
     run_command("predict", lambda cfg: predict(cfg, text), arguments)
 
 

@@ -2,16 +2,19 @@
 
 import sys
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from imdbattn.launch.command import in_sweep, run_command
+from imdbattn.launch.command import run_command
 from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 
 
 def train(cfg: DictConfig) -> float | None:
     """Returns the validation accuracy for Hydra's sweepers; None for a job that failed."""
-    # these imports are slow, and `--help` does not need them
-    if in_sweep():
+    # the imports are slow, and `--help` does not need them
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        # a launcher that is not ours runs each job of a sweep in this way
         from imdbattn.launch.job_process import run_job
 
         return run_job(cfg)

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -120,11 +119,6 @@ def set_up_process() -> None:
 def is_setting(argument: str) -> bool:
     """Returns whether an argument is name=value or ~name, and not an option or the value of one."""
     return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
-
-
-def in_sweep() -> bool:
-    """Returns whether this process starts the jobs of a multirun, or is one of them."""
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 class RunCallback(Callback):

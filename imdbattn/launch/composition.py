@@ -85,7 +85,6 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
         for argument in arguments
         if (conf_dir() / argument.lstrip("+").partition("=")[0]).is_dir()
     ]
-    for overrides in (chosen, []):
-        with suppress(Exception), initialized():
-            return [*flattened(to_dict(hydra.compose(config_name, overrides)))]
+    with suppress(Exception), initialized():
+        return [*flattened(to_dict(hydra.compose(config_name, chosen)))]
     return []

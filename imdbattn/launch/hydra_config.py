@@ -108,16 +108,14 @@ def declared_task(file: Path) -> str | None:
     return match[1] if match else None
 
 
-def separate_value(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Returns the value of `name=value`, which Hydra does not see because it may contain even
-    ${...}, and the other arguments. Quotes around the value are removed, as Hydra does.
+def separate_text(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns the value of text=, which Hydra does not see because it may contain even ${...}, and
+    the other arguments. Quotes around the value are removed, as Hydra does.
     """
-    others = [argument for argument in arguments if not argument.startswith(f"{name}=")]
-    given = [argument for argument in arguments if argument not in others]
-    if not given:
-        return None, others
-    value = given[-1].removeprefix(f"{name}=")
-    return (value[1:-1] if QUOTED_VALUE.fullmatch(value) else value), others
+    others = [argument for argument in arguments if not argument.startswith("text=")]
+    texts = [argument.removeprefix("text=") for argument in arguments if argument not in others]
+    text = texts[-1] if texts else None
+    return text[1:-1] if text and QUOTED_VALUE.fullmatch(text) else text, others
 
 
 def plain_settings(cfg: DictConfig) -> NestedDict:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from omegaconf import DictConfig
 
 from imdbattn.folders.run import Run
-from imdbattn.folders.run_folder import LAST, SWEEP_LOG, has_results, results_file
+from imdbattn.folders.run_folder import LAST, SWEEP_LOG, finished, has_results
 from imdbattn.io.files import read_json, with_home
 from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.settings.keys import PATHS, flattened
@@ -80,33 +80,24 @@ def on_current_data(folder: Path, settings: TrainingSettings) -> bool:
 # --- the ends of jobs -----------------------------------------------------------------------------
 
 
-def write_end(folder: Path, status: str, reason: str = "") -> None:
-    """Appends a line about the job in `folder`, which has ended, to sweep.jsonl, and logs the
-    reason if there is one.
+def log_end(folder: Path, status: str, reason: str = "", about: str = "") -> float | None:
+    """Appends a line about the job in `folder`, which has ended, to sweep.jsonl. Logs its results,
+    or the reason if it has none, and returns its validation accuracy or None.
 
-    Short lines that several processes append do not mix.
+    Short lines that several processes append do not mix. about: text to add to the results.
     """
     with (folder.parent / SWEEP_LOG).open("a") as file:
         file.write(json.dumps({"job": folder.name, "status": status, "reason": reason}) + "\n")
     if reason:
         log.error("%-7s %s: %s", status, folder.name, reason)
-
-
-def log_end(job: Job, status: str, reason: str = "", about: str = "") -> float | None:
-    """Records the end of a job, logs its results, and returns its validation accuracy or None.
-
-    about: text to add to the log.
-    """
-    write_end(job.folder, status, reason)
-    if reason:
         return None
-    metrics = read_json(job.folder / results_file(job.settings))
+    metrics = read_json(folder / ("metrics.json" if finished(folder) else "debug.json"))
     results = [f"validation {100 * metrics['val_accuracy']:.2f} %"]
     if "test_accuracy" in metrics:
         results.append(f"test {100 * metrics['test_accuracy']:.2f} %")
     if about:
         results.append(about)
-    log.info("%-7s %s: %s", status, job.folder.name, ", ".join(results))
+    log.info("%-7s %s: %s", status, folder.name, ", ".join(results))
     return float(metrics["val_accuracy"])
 
 

@@ -23,7 +23,7 @@ from imdbattn.folders.run_folder import has_results
 from imdbattn.launch.failure import fail
 from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
-from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable, write_end
+from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable
 from imdbattn.launch.machine import one_process, threads_each
 from imdbattn.launch.single_run import run_single
 from imdbattn.settings.keys import as_text
@@ -46,16 +46,15 @@ def run_job(cfg: DictConfig) -> float | None:
             cfg.hydra = hydra
         job = job_of(cfg, folder)
         if has_current_results(folder, job.settings):
-            return log_end(job, "kept")
+            return log_end(folder, "kept")
         # a process of Ray has threads, which a fork does not copy
         cpus = OmegaConf.select(hydra, "launcher.ray.remote.num_cpus")
         process = wait_for(start_job(job, cpus, as_command=True))
-        return log_end(job, *outcome(job, process))
+        return log_end(folder, *outcome(job, process))
     except Exception as error:  # the other jobs must still run
-        write_end(folder, "failed", one_line(error, None))
-        return None
+        return log_end(folder, "failed", one_line(error, None))
     except BaseException:  # Ctrl-C or SIGTERM
-        write_end(folder, "stopped", "stopped with its sweep")
+        log_end(folder, "stopped", "stopped with its sweep")
         raise
 
 
@@ -153,29 +152,22 @@ def import_for_training(settings: TrainingSettings) -> None:
 
 
 def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
-    """Returns the status of a job whose process has ended, and the reason unless that is `done`."""
-    reason = failure(process, job.folder)
-    if process.exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # it has saved its state
-        return "stopped", reason
-    if not (reason or job.settings.is_debug or has_results(job.folder, job.settings.test)):
-        reason = "it ended without its results"
-    return "failed" if reason else "done", reason
-
-
-def failure(process: BaseProcess, folder: Path) -> str:
-    """Returns why the run in an ended process failed: the last line in its stderr.log. If it did
-    not fail, removes the file and returns an empty string.
+    """Returns the status of a job whose process has ended, and the reason unless that is `done`:
+    the last line in its stderr.log. The file is removed if the process ended without an error.
     """
-    status, errors = process.exitcode or 0, folder / ERRORS
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    if not status:
-        errors.unlink(missing_ok=True)
-        return ""
-    lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
-    messages = [line for line in lines if line.startswith("error: ")]
-    last = (messages or lines or [f"exit status {status}"])[-1]
-    return f"{last.strip().removeprefix('error: ')} (see {errors})"
+    code, errors = process.exitcode or 0, job.folder / ERRORS
+    if code < 0:
+        return "failed", f"killed by {signal.Signals(-code).name}"
+    if code:
+        lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+        messages = [line for line in lines if line.startswith("error: ")]
+        last = (messages or lines or [f"exit status {code}"])[-1].strip().removeprefix("error: ")
+        has_saved = code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+        return "stopped" if has_saved else "failed", f"{last} (see {errors})"
+    errors.unlink(missing_ok=True)
+    if job.settings.is_debug or has_results(job.folder, job.settings.test):
+        return "done", ""
+    return "failed", "it ended without its results"
 
 
 class RunningJob(NamedTuple):

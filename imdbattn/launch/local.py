@@ -15,22 +15,14 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, one_line
 from imdbattn.launch.fork import CONSOLE
-from imdbattn.launch.job import has_current_results, job_of, log_end, write_end
+from imdbattn.launch.job import has_current_results, job_of, log_end
 from imdbattn.launch.job_process import JobPool, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
 from imdbattn.settings.schema import TrainingSettings
 
 log = logging.getLogger(__name__)
 
-
-class ProgressLine(tqdm):
-    """The progress of a sweep, in a terminal only."""
-
-    monitor_interval = 0  # tqdm starts no thread, because jobs are forks
-
-    def __init__(self, jobs: int):
-        form = "|{bar:20}| {n_fmt} of {total_fmt} jobs, {remaining} left{postfix}"
-        super().__init__(total=jobs, bar_format=form, leave=False, disable=None)
+PROGRESS = "|{bar:20}| {n_fmt} of {total_fmt} jobs, {remaining} left{postfix}"
 
 
 class LocalJobs:
@@ -52,7 +44,9 @@ class LocalJobs:
         accuracies, None for a failed job. first: the first job's number.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        self.line = ProgressLine(len(batch))
+        tqdm.monitor_interval = 0  # tqdm starts no thread, because jobs are forks
+        # a line of progress, in a terminal only
+        self.line = tqdm(total=len(batch), bar_format=PROGRESS, leave=False, disable=None)
         in_terminal = not self.line.disable
         redirected = logging_redirect_tqdm() if in_terminal else nullcontext()
         try:
@@ -63,7 +57,7 @@ class LocalJobs:
                     self.wait()
         except BaseException:
             for each in self.jobs.running:
-                write_end(each.job.folder, "stopped", "stopped with its sweep")
+                log_end(each.job.folder, "stopped", "stopped with its sweep")
             raise
         results = []
         for number, overrides in enumerate(batch, first):
@@ -83,13 +77,11 @@ class LocalJobs:
             self.wait()  # Optuna may try the same settings twice
         try:
             job = job_of(config, folder)
-            has_results = has_current_results(folder, job.settings)
+            if has_current_results(folder, job.settings):
+                self.end(number, log_end(folder, "kept"))
+                return
         except Exception as error:  # the other jobs must still run
-            write_end(folder, "failed", one_line(error, None))
-            self.end(number, None)
-            return
-        if has_results:
-            self.end(number, log_end(job, "kept"))
+            self.end(number, log_end(folder, "failed", one_line(error, None)))
             return
         if not self.jobs.limit:
             self.choose_limit(job.settings)
@@ -116,7 +108,7 @@ class LocalJobs:
             overrides = each.job.cfg.hydra.overrides.task
             own = (override for override in overrides if override.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
-            accuracy = log_end(each.job, *outcome(each.job, each.process), about)
+            accuracy = log_end(each.job.folder, *outcome(each.job, each.process), about)
             self.end(each.number, accuracy)
         failed = sum(accuracy is None for accuracy in self.accuracies.values())
         self.line.set_postfix_str(f"{len(self.jobs.running)} running, {failed} failed")

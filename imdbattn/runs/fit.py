@@ -258,7 +258,7 @@ def best_weights_callback(settings: TrainingSettings, folder: Path) -> BestWeigh
         monitor=f"val/{short_name(settings.choose_by)}",
         mode="min" if settings.choose_by == "loss" else "max",
         # Only in a whole checkpoint may a callback replace the weights, as WeightAveraging does.
-        save_weights_only=not settings.trainer.given().get("callbacks"),
+        save_weights_only=not settings.trainer.dump().get("callbacks"),
         # After an epoch, a callback may change the weights that were validated: ModelPruning does.
         save_on_train_epoch_end=False,
         enable_version_counter=False,

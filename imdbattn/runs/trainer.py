@@ -58,7 +58,7 @@ def build_trainer(
     """Returns the Trainer that the `trainer` settings describe. `arguments`, and what the package
     needs, replace settings of the same names.
     """
-    values = settings.given()
+    values = settings.dump()
     trainer_class = import_class(values.pop("_target_"), "trainer._target_", L.Trainer)
     user_callbacks = callbacks_of(values.pop("callbacks", None))
     user_plugins = instantiate(values.pop("plugins", None) or [], "trainer.plugins", object)

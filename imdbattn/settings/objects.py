@@ -83,7 +83,7 @@ def check_arguments(
     key: the dotted name of the settings. base: the base class of the outermost `_target_`.
     inner_base: the base class of nested ones; None allows any class.
     """
-    given = node.given() if isinstance(node, SettingsGroup) else node
+    given = node.dump() if isinstance(node, SettingsGroup) else node
     if not isinstance(given, Mapping):
         return
     if path := given.get(TARGET):
@@ -109,7 +109,7 @@ def instantiate(node: object, key: str, base: type) -> Any:
     dotted name, with which the message of a UserError begins.
     """
     if isinstance(node, SettingsGroup):
-        node = node.given()
+        node = node.dump()
     if isinstance(node, list):
         return [instantiate(value, f"{key}.{index}", base) for index, value in enumerate(node)]
     if not isinstance(node, Mapping):

@@ -40,18 +40,9 @@ class SettingsGroup(BaseModel):
     def model_post_init(self, context: object) -> None:
         self.check()
 
-    def given(self) -> NestedDict:
-        """Returns the settings that were given, without defaults; groups among them as objects."""
-        fields = type(self).model_fields
-        return {
-            (fields[name].alias or name) if name in fields else name: value
-            for name, value in self
-            if name in self.model_fields_set
-        }
-
     def dump(self) -> NestedDict:
-        """Returns the settings that were given as nested dicts and lists, for a file or a digest:
-        1 is not 1.0.
+        """Returns the settings that were given, without defaults, as nested dicts and lists: 1 is
+        not 1.0, for files and digests.
         """
         # pydantic would warn about an integer in a field of type float
         return self.model_dump(exclude_unset=True, warnings=False)
@@ -285,7 +276,7 @@ class TrainerSettings(ClassSettings):
 
     def check(self) -> None:
         for name, instead in SET_BY_US.items():
-            if name in self.given():
+            if name in self.dump():
                 raise UserError(f"trainer.{name} cannot be set: {instead}")
 
 
@@ -343,7 +334,7 @@ class TrainingSettings(SettingsGroup):
         """Whether the numbers of a run are not results, as with debug=fast, or because only a part
         of a split is scored.
         """
-        given = self.trainer.given()
+        given = self.trainer.dump()
         limits = (self.trainer.limit_val_batches, self.trainer.limit_test_batches)
         # 1.0 is the share of all batches, 1 a number of batches
         is_part = any(limit not in (None, 1.0) or isinstance(limit, int) for limit in limits)

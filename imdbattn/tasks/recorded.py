@@ -425,7 +425,7 @@ class RecordSteps(L.Callback):
             # The user's callbacks and methods must see each step.
             hooks = ("on_train_batch_start", "on_train_batch_end")
             overridden = any(overrides(module, hook, Learner) for hook in hooks)
-            one_by_one = overridden or bool(module.settings.trainer.given().get("callbacks"))
+            one_by_one = overridden or bool(module.settings.trainer.dump().get("callbacks"))
             module.recorder = StepRecorder(module, CudaGraphs(module.device), one_by_one)
         elif trainer.is_global_zero:
             log.warning("Training steps are not recorded: %s", reason)
@@ -438,7 +438,7 @@ def obstacle(trainer: L.Trainer, module: Any) -> str | None:
     """Returns why the steps of a run that starts cannot be recorded, or None."""
     if trainer.accumulate_grad_batches > 1:
         return "trainer.accumulate_grad_batches is above 1"
-    if module.settings.trainer.given().get("detect_anomaly"):
+    if module.settings.trainer.dump().get("detect_anomaly"):
         return "trainer.detect_anomaly is set"
     if trainer.world_size > 1 or not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "there are several processes, or the strategy is not for a single device"

@@ -90,11 +90,11 @@ class Tracker:
         for name, settings in loggers.items():
             if settings.needs and not is_installed(settings.needs):
                 raise UserError(f"logger={name} needs a package: pip install '{settings.needs}'")
-            setting, values = f"logger.{name}", settings.given()
+            setting, values = f"logger.{name}", settings.dump()
             logger_class = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
                 if issubclass(logger_class, RunLogger) and logger_class.settings_class is not None:
-                    values = validate_as(logger_class.settings_class, values).given()
+                    values = validate_as(logger_class.settings_class, values).dump()
                 values = {key: values[key] for key in values if key not in ("needs", "_target_")}
                 inspect.signature(logger_class).bind(**values)
             self.to_start[name] = logger_class, values

@@ -10,7 +10,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from imdbattn.data.user_files.tables import stream_lines
-from imdbattn.launch.hydra_config import quote, separate_value
+from imdbattn.launch.hydra_config import quote, separate_text
 from imdbattn.runs.apply import load_predictor, predictions_of
 from tests.commands import label_texts
 from tests.marks import KINDS, slow_except
@@ -66,7 +66,7 @@ def test_a_text_has_the_same_label_alone_and_among_others_and_results_are_in_ord
 def test_any_path_and_any_text_can_be_given_on_the_command_line():
     special = ["", "a\nb", "1e3", "\\\\'", "glob(*)", "a,b", "${", "text=a", "my dir/r (1).csv"]
     for text in (HARD_TEXT, *special):
-        assert separate_value("text", [f"text={text}", "explain=true"]) == (text, ["explain=true"])
+        assert separate_text([f"text={text}", "explain=true"]) == (text, ["explain=true"])
         (file,) = OverridesParser.create().parse_overrides([quote(f"file={text}")])
         assert file.value() == text
     (runs,) = OverridesParser.create().parse_overrides([quote("run=[runs/a,my runs,'b, (2)']")])

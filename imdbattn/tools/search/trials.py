@@ -37,8 +37,8 @@ from imdbattn.io.files import acquire_lock, read_json, write_atomically, writing
 from imdbattn.launch.composition import composed
 from imdbattn.launch.fork import start_fork, wait_for
 from imdbattn.launch.hydra_config import in_quotes, plain_settings, quote
-from imdbattn.launch.job import ended_jobs, job_of, resumable
-from imdbattn.launch.job_process import JobPool, execute, failure, search_path
+from imdbattn.launch.job import Job, ended_jobs, job_of, resumable
+from imdbattn.launch.job_process import JobPool, execute, outcome, search_path
 from imdbattn.launch.machine import gpus_for
 from imdbattn.report.comparison import spread
 from imdbattn.report.numbers import mean_and_sd
@@ -219,7 +219,6 @@ class Trials:
     settings: TrainingSettings  # of one point of the space; all trials have the same trainer
     folder: Path
     started: dict[int, Trial] = field(default_factory=dict)  # by their numbers
-    max_epochs: dict[int, int | None] = field(default_factory=dict)  # of each trial
     pruned: set[int] = field(default_factory=set)  # numbers of the trials that were stopped
     failures: int = 0  # consecutive failed trials
 
@@ -240,12 +239,12 @@ class Trials:
                 if not pool.running:
                     break
                 for ended in pool.wait():
-                    reason = failure(ended.process, ended.job.folder)
-                    self.end(self.started[ended.number], ended.job.folder, reason)
+                    _, reason = outcome(ended.job, ended.process)
+                    self.end(self.started[ended.number], ended.job, reason)
                 for running in pool.running:
                     trial = self.started[running.number]
-                    if running.number not in self.pruned and self.report(trial, running.job.folder):
-                        self.pruned.add(running.number)
+                    if trial.number not in self.pruned and self.report(trial, running.job):
+                        self.pruned.add(trial.number)
                         running.process.terminate()  # it saves its state
 
     def in_states(self, *states: str) -> list[FrozenTrial]:
@@ -283,28 +282,25 @@ class Trials:
         run = self.folder / f"trial-{trial.number:03}"
         chosen = as_overrides(trial.params)
         overrides = [*self.options.train, *chosen, f"seed={self.options.seed}", "test=false"]
-        self.started[trial.number] = trial
         try:
             job = job_of(composed("train", ["pictures=false", *overrides]), run)
         except UserError as error:  # this combination of values is wrong
-            self.end(trial, run, str(error))
+            self.fail(trial, str(error))
             return
-        self.max_epochs[trial.number] = job.settings.trainer.max_epochs
         if finished(run):
-            self.end(trial, run, "")
+            self.end(trial, job, "")
             return
         run.mkdir(exist_ok=True)
         resumes = " (resumes)" if resumable(run, job.settings) else ""
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
+        self.started[trial.number] = trial
         pool.start(trial.number, job)
 
-    def end(self, trial: Trial, run: Path, reason: str) -> None:
-        """Records the result of a trial in the study. reason: why its run failed, if it did.
-
-        Raises UserError after FAILURES failed trials in a row.
-        """
+    def end(self, trial: Trial, job: Job, reason: str) -> None:
+        """Records the result of a trial in the study. reason: why its run failed, if it did."""
+        run = job.folder
         # A trial that was stopped may have finished before it received the signal.
-        if trial.number in self.pruned or self.report(trial, run):
+        if trial.number in self.pruned or self.report(trial, job):
             ended = self.study.tell(trial, state=TrialState.PRUNED)
             accuracy = 100 * ended.values[0]
             epoch = ended.last_step
@@ -314,23 +310,25 @@ class Trials:
             self.study.tell(trial, accuracy)
             log.info("done    %s: validation %.2f %%", run.name, 100 * accuracy)
         else:
-            self.study.tell(trial, state=TrialState.FAIL)
-            log.error("failed  %s: %s", run.name, reason or "it ended without metrics.json")
-            self.failures += 1
-            if self.failures == FAILURES:
-                raise UserError(
-                    f"{FAILURES} trials in a row failed, the last one because of: {reason}"
-                )
+            self.fail(trial, reason or "it ended without metrics.json")
             return
         self.failures = 0
 
-    def report(self, trial: Trial, run: Path) -> bool:
+    def fail(self, trial: Trial, reason: str) -> None:
+        """Records a failed trial. Raises UserError after FAILURES of them in a row."""
+        self.study.tell(trial, state=TrialState.FAIL)
+        log.error("failed  trial-%03d: %s", trial.number, reason)
+        self.failures += 1
+        if self.failures == FAILURES:
+            raise UserError(f"{FAILURES} trials in a row failed, the last one because of: {reason}")
+
+    def report(self, trial: Trial, job: Job) -> bool:
         """Reports the validation accuracies of the epochs that have ended since the last report.
 
         Returns whether the pruner stops the trial, which it never does after the last epoch.
         """
-        last = self.max_epochs.get(trial.number)
-        curves = Run(run).curves
+        last = job.settings.trainer.max_epochs
+        curves = Run(job.folder).curves
         accuracies, ended = curves.get("val/accuracy", {}), curves.get("train/epoch_seconds", {})
         reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
         for epoch in sorted((accuracies.keys() & ended) - reported.keys()):
