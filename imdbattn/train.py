@@ -1,7 +1,5 @@
 """Trains a model, `python -m imdbattn.train model=residual_pe`, or a sweep, `experiment=ladder`."""
 
-import sys
-
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -25,7 +23,7 @@ def train(cfg: DictConfig) -> float | None:
 
 
 def main() -> None:
-    run_command("train", train, sys.argv[1:])
+    run_command("train", train)
 
 
 if __name__ == "__main__":

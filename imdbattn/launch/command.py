@@ -4,13 +4,13 @@ Imports nothing slow: `--help` must not wait for torch or pydantic.
 """
 
 import atexit
-import functools
 import gc
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,22 +49,21 @@ def command(config_name: str) -> Callable[[Callable[[Any], object]], Callable[[]
 
             return function(validate_as(COMMANDS[config_name], plain_settings(cfg)))
 
-        @functools.wraps(function)
-        def main() -> object:
-            return run_command(config_name, run, sys.argv[1:])
-
-        return main
+        return partial(run_command, config_name, run)
 
     return decorate
 
 
 def run_command(
-    config_name: str, function: Callable[[DictConfig], object], arguments: Sequence[str]
+    config_name: str,
+    function: Callable[[DictConfig], object],
+    arguments: Sequence[str] | None = None,
 ) -> object:
-    """Runs a command, whose function receives Hydra's config, with these arguments. Any exception
-    ends in one line, see `fail`.
+    """Runs a command, whose function receives Hydra's config, with these arguments, or those of
+    sys.argv. Any exception ends in one line, see `fail`.
     """
     set_up_process()
+    arguments = sys.argv[1:] if arguments is None else arguments
 
     def run(cfg: DictConfig) -> object:
         job = HydraConfig.get()

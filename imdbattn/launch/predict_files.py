@@ -75,18 +75,12 @@ def write_prediction_table(
     from imdbattn.runs.apply import predict_columns
 
     out = with_home(str(options.out))
-    chunks = predict_columns(predictor, texts.texts, options)
+    bar = tqdm(texts.texts, total=texts.total, unit=" texts", delay=1, disable=None)
+    chunks = predict_columns(predictor, bar, options)
     if kept is not None:
         chunks = with_kept_columns(chunks, kept)
-    signals = StopOnSignals(f"stopped; {options.out} is not written")
-    with signals, tqdm(total=texts.total, unit=" texts", delay=1, disable=None) as bar:
-
-        def counted() -> Iterator[dict[str, list[object]]]:
-            for columns in chunks:
-                yield columns
-                bar.update(len(columns["row"]))
-
-        write_chunks(out, counted())
+    with StopOnSignals(f"stopped; {options.out} is not written"), bar:
+        write_chunks(out, chunks)
 
 
 def with_kept_columns(

@@ -224,14 +224,9 @@ class ReviewDataSettings(SplitDataSettings):
 
 def check_source(group: str, source: str, **data: str | None) -> None:
     """Raises UserError unless `source` and the settings in `data` select the same data."""
-    given = [name for name, name_of_data in data.items() if name_of_data]
-    if source == "auto":
-        is_one = len(given) <= 1
-    elif source in data:
-        is_one = given == [source]
-    else:  # other sources, such as packaged, need no name
-        is_one = not given
-    if not is_one:
+    named = [name for name, name_of_data in data.items() if name_of_data]
+    needed = [source] if source in data else []  # auto and packaged, for example, need no name
+    if named != needed and not (source == "auto" and len(named) == 1):
         values = ", ".join(
             f"{group}.{name}={as_text(name_of_data)}"
             for name, name_of_data in {"source": source, **data}.items()
