@@ -15,7 +15,6 @@ from imdbattn.api.display import Metrics, StrPath
 from imdbattn.api.predictions import Explanation, Predictions
 from imdbattn.errors import UserError, wrapping_errors
 from imdbattn.exports.folder import write_export
-from imdbattn.folders.run import Run
 from imdbattn.io.files import write_table
 from imdbattn.runs.apply import load_predictor, predictions_of
 from imdbattn.settings.command_settings import EvaluateSettings, PredictSettings, with_defaults
@@ -229,10 +228,8 @@ class Model:
         from imdbattn.report.finished_runs import read_run
         from imdbattn.tools.explore.onefile import PageModel, write_page
 
-        opened = Run(self.folder)
-        run = None if opened.kind == "export" else read_run(self.folder)
         predictor = cast(ReviewPredictor, self.predictor)  # PageModel checks it
-        model = PageModel(predictor.settings.model.name, predictor, opened.metrics, run)
+        model = PageModel(predictor.settings.model.name, predictor, read_run(self.folder))
         return write_page([model], Path(out), **options)
 
 

@@ -241,7 +241,7 @@ def test_probabilities_have_the_order_of_labels_that_are_numbers(
     model = page.runs.page_model(next(iter(page.runs.by_id)))
     expected = model.predictor.classify([TEXT])[0][0].tolist()
     monkeypatch.setitem(model.predictor.metadata, "labels", ["-1", "1"])
-    onefile.write_page([replace(model, run=None)], tmp_path / "page.html", words=None)
+    onefile.write_page([model], tmp_path / "page.html", words=None)
     found = open_file(tmp_path / "page.html").evaluate("(text) => imdbattn.classify(text)", TEXT)
     assert found["labels"] == ["-1", "1"]
     assert found["probabilities"] == pytest.approx(expected, abs=2e-3)
@@ -249,7 +249,7 @@ def test_probabilities_have_the_order_of_labels_that_are_numbers(
 
 def test_each_model_of_a_file_has_an_id_of_its_own(page, tmp_path):
     model = page.runs.page_model(next(iter(page.runs.by_id)))
-    models = [replace(model, name=name, run=None) for name in ("mine-2", "mine", "mine")]
+    models = [replace(model, name=name) for name in ("mine-2", "mine", "mine")]
     facts = onefile.write_page(models, tmp_path / "page.html", words=50)
     assert [about["id"] for about in facts["models"]] == ["mine-2", "mine", "mine-3"]
 
@@ -300,7 +300,7 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
     monkeypatch.setitem(predictor.metadata, "labels", [html, "pos"])
     review = {"row": 0, "text": html, "label": html}
     monkeypatch.setattr(onefile, "test_reviews", lambda run, predictions: [review])
-    bad = onefile.PageModel(html, predictor, model.metrics, model.run)
+    bad = onefile.PageModel(html, predictor, model.run)
     onefile.write_page([bad], tmp_path / "page.html", words=None)
     source = (tmp_path / "page.html").read_text("utf-8")
     assert "onerror=" not in source
@@ -332,7 +332,7 @@ def test_a_model_writes_its_page_and_an_export_too(
     model = imdbattn.load(folder_of("residual_pe"))
     facts = model.page(tmp_path / "page.html", words=50)
     assert facts["models"][0]["words"] == 50
-    page = onefile.PageModel("", model.predictor, read_run(model.folder).metrics)
+    page = onefile.PageModel("", model.predictor, read_run(model.folder))
     assert onefile.chosen_words([page], 50).min() >= FIRST_WORD  # <unk> is no word
     model.page(tmp_path / "page.html", words=50)  # replaces its own page
     model.export(tmp_path / "export")
@@ -348,7 +348,7 @@ def test_a_model_writes_its_page_and_an_export_too(
 
 def test_a_file_with_fewer_words_has_their_trained_vectors(folder_of, tmp_path, open_file):
     model = imdbattn.load(folder_of("tuned"))
-    page = onefile.PageModel("", model.predictor, read_run(model.folder).metrics)
+    page = onefile.PageModel("", model.predictor, read_run(model.folder))
     rows = onefile.chosen_words([page], 50).tolist()
     words = [model.predictor.vectors.words[row - FIRST_WORD] for row in rows]
     text = " ".join(filter(str.isalpha, words))

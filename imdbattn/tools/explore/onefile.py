@@ -51,8 +51,7 @@ class PageModel:
 
     name: str  # how it is shown
     predictor: ReviewPredictor
-    metrics: NestedDict
-    run: FinishedRun | None = None  # None for an export
+    run: FinishedRun  # its run, or its export, which has no reviews
 
     def __post_init__(self) -> None:
         with wrapping_errors(self.name):
@@ -83,7 +82,7 @@ def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
     rows = len(models[0].predictor.vectors.table_VD)
     total_V = torch.zeros(rows, dtype=torch.int64)
     for model in models:
-        counts_V = training_counts(model.predictor, model.metrics)
+        counts_V = training_counts(model.predictor, model.run.metrics)
         if counts_V is None:
             return torch.arange(FIRST_WORD, rows)[:words]
         total_V += counts_V
@@ -127,18 +126,9 @@ def add_array(
 
 
 def rules_of(name: str) -> dict[str, Any]:
-    """Returns the rules of a tokenizer for static/tokens.js. None stands for NFC normalization."""
+    """Returns the rules of a tokenizer for static/tokens.js."""
     pipeline = json.loads(pipeline_of(name).to_str())
-    replacements: list[dict[str, Any] | None] = []
-    for rule in pipeline["normalizer"]["normalizers"]:
-        if rule["type"] == "NFC":
-            replacements.append(None)
-            continue
-        is_regex = "Regex" in rule["pattern"]
-        pattern = rule["pattern"]["Regex" if is_regex else "String"]
-        replacements.append({"pattern": pattern, "regex": is_regex, "content": rule["content"]})
-    word = pipeline["pre_tokenizer"]["pattern"]["Regex"]
-    return {"replacements": replacements, "word": word, "normalizes": RULES[name].normalizes}
+    return {"pipeline": pipeline, "normalizes": RULES[name].normalizes}
 
 
 def page_data(
@@ -160,9 +150,9 @@ def page_data(
             table = add_array(arrays, torch.tensor(small.vectors.table_VD), precision)
             vectors[key] = {"words": "\n".join(small.vectors.words), "table": table}
         all_reviews: list[dict[str, Any]] = []
-        if model.run is not None and model.run.has("test"):
+        if model.run.has("test"):
             all_reviews = test_reviews(model.run, model.run.predictions("test"))
-        fingerprint = str(model.metrics.get("test_fingerprint")) if all_reviews else ""
+        fingerprint = str(model.run.fingerprint("test")) if all_reviews else ""
         size = min(reviews, len(all_reviews))
         chosen = [all_reviews[at * len(all_reviews) // size] for at in range(size)]
         tests.setdefault(fingerprint, chosen)
@@ -212,7 +202,7 @@ def model_facts(
     labels = labels_of(small, [review["text"] for review in reviews])
     right = [label == review["label"] for label, review in zip(labels, reviews, strict=True)]
     return {
-        **shown_result(model.metrics),
+        **shown_result(model.run.metrics),
         "label": model.name,
         "folder": model.name,
         "kind": "classifier",

@@ -67,8 +67,7 @@ class Runs:
 
     def page_model(self, name: str) -> PageModel:
         """Returns the model of a run for a page in one file. Call it while holding `lock`."""
-        run = self.by_id[name]
-        return PageModel(self.labels[name], self.predictor(name), run.metrics, run)
+        return PageModel(self.labels[name], self.predictor(name), self.by_id[name])
 
     def listed(self) -> dict[str, Any]:
         """Returns what the page shows before a run is chosen, the source of the first output, and

@@ -27,9 +27,8 @@ export class Panel {
     this.about = el("p", { class: "quiet", text: aboutOf(run) });
     this.about.hidden = !this.about.textContent;
     const reads = el("p", { class: "quiet", text: t("The label and its probability; the darker a word, the larger its share in the vector that is classified.") });
-    const maps = el("p", { class: "quiet", text: t("Each map shows how much each word (row) attends to each word (column).") });
-    this.legend = maps;
-    this.body = el("div", {}, this.outcome, this.note, reads, this.review, this.shading, maps, this.attentions, this.table);
+    this.legend = el("p", { class: "quiet", text: t("Each map shows how much each word (row) attends to each word (column).") });
+    this.body = el("div", {}, this.outcome, this.note, reads, this.review, this.shading, this.legend, this.attentions, this.table);
     this.error = el("p", { class: "error", role: "alert", hidden: true });
     const parts = [title, this.about, this.error, this.body, this.positions.element];
     this.element = el("article", { class: "panel", data: { run: run.id }, "aria-label": run.label }, ...parts);
@@ -84,8 +83,8 @@ export class Panel {
   }
 
   show(answer, weights) {
-    const [words, removed] = [false, true].map((value) => answer.words.filter((word) => word.removed === value));
-    const facts = { ...answer, words, removed, attentions: this.attentionsOf(answer) };
+    const words = answer.words.filter((word) => !word.removed);
+    const facts = { ...answer, shown: answer.words, words, attentions: this.attentionsOf(answer) };
     this.error.hidden = true;
     this.body.hidden = false;
     Object.assign(this, { facts, query: null });
@@ -133,21 +132,19 @@ export class Panel {
   /** The text as the model reads it; places from the server count code points. */
   showReview(facts) {
     const letters = Array.from(facts.text);
-    const all = [...facts.words, ...facts.removed];
-    all.sort((a, b) => a.start - b.start);
     this.words = new Map();
-    if (all.length > SHADED) {
+    if (facts.shown.length > SHADED) {
       this.review.replaceChildren(el("span", { text: letters.slice(0, 5000).join("") + (letters.length > 5000 ? " …" : "") }));
       return;
     }
     const pieces = document.createDocumentFragment();
     const outside = (from, to) => from < to && pieces.append(el("span", { class: "unread", text: letters.slice(from, Math.min(to, from + 5000)).join("") }));
     let at = 0;
-    for (const word of all) {
+    for (const word of facts.shown) {
       outside(at, word.start);
       const name = letters.slice(Math.max(at, word.start), word.end).join("");
       const node = el("span", { class: word.removed ? "word removed" : "word", role: "button", tabindex: -1, text: name });
-      node.setAttribute("aria-pressed", String(Boolean(word.removed)));
+      node.setAttribute("aria-pressed", String(word.removed));
       node.dataset.place = word.place;
       if (!word.removed) node.dataset.share = word.share;
       node.addEventListener("click", () => this.page.toggleWord(word.place));

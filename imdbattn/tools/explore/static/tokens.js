@@ -1,23 +1,26 @@
 // Splits a text into words as the model's tokenizer does (imdbattn/data/tokenizer.py).
-// The rules are those of the Python package, in the JSON format of the library `tokenizers`: replacements of regular
-// expressions or strings, NFC, and one regular expression that matches a word.
+// Its rules are replacements of regular expressions or strings, NFC, and one regular expression that matches a word.
 
 const FULL_WIDTH = /[\uff01-\uff5e]/g; // ！ to ～
 const LETTER_AND_MARKS = /[\s\S][\p{M}\u1160-\u11ff]+|[\u0300-\uffff]/gu; // what NFC may change
 
 export class Tokenizer {
-  /** rules: {replacements: [{pattern, regex, content} or null for NFC], word, normalizes}. */
-  constructor({ replacements, word, normalizes }) {
+  /** pipeline: the rules, in the JSON format of the library `tokenizers`. normalizes: whether full-width letters become ASCII. */
+  constructor({ pipeline: { normalizer, pre_tokenizer }, normalizes }) {
     this.normalizes = normalizes;
-    this.word = new RegExp(word, "gu");
-    this.replacements = replacements.map((rule) => rule && { ...rule, pattern: new RegExp(rule.regex ? rule.pattern : escaped(rule.pattern), "gu") });
+    this.word = new RegExp(pre_tokenizer.pattern.Regex, "gu");
+    this.changes = normalizer.normalizers.map(({ type, pattern, content }) => {
+      if (type === "NFC") return composed;
+      const regex = new RegExp(pattern.Regex ?? escaped(pattern.String), "gu");
+      return (aligned) => replaced(aligned, regex, content);
+    });
   }
 
   /** The words as they are looked up, with their places in the text in code points: [{text, start, end}]. */
   words(text) {
     const original = Array.from(text.toWellFormed ? text.toWellFormed() : text.replace(/\p{Cs}/gu, "\ufffd"));
     let aligned = lowered(original, this.normalizes);
-    for (const rule of this.replacements) aligned = rule ? replaced(aligned, rule.pattern, rule.content) : composed(aligned);
+    for (const change of this.changes) aligned = change(aligned);
     const words = [];
     for (const match of aligned.text.matchAll(this.word)) {
       const last = match.index + match[0].length - 1;
