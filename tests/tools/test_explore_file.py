@@ -89,7 +89,7 @@ def ask(tab: Any, kind: str, **values: Any) -> Any:
     """The answer of the models in the page, in the format of the server's."""
     facts, numbers = tab.evaluate(
         """async ([kind, values]) => {
-          const [facts, numbers] = await modules["local.js"].ask(kind, values);
+          const [facts, numbers] = await modules["api.js"].ask(kind, values);
           return [facts, Array.from(numbers ?? [])];
         }""",
         [kind, values],

@@ -7,12 +7,24 @@ import * as server from "./server.js";
 export const isFile = Boolean(globalThis.document?.getElementById("data"));
 
 const source = isFile ? local : server;
+const running = new Map(); // key -> AbortController of the message that is being answered
 
 /** The models: {runs, skipped, source, slots}. */
 export const runs = source.runs;
 
-/** The answer to a message as [facts, Float32Array]. A newer message with the same key aborts the older one. */
-export const ask = source.ask;
+/** The answer to a message as [facts, Float32Array or null]. A newer message with the same key aborts the older one. */
+export async function ask(kind, values, key = `${kind} ${values.run}`) {
+  cancel(key);
+  const control = new AbortController();
+  running.set(key, control);
+  try {
+    return await source.answer(kind, values, control.signal);
+  } finally {
+    if (running.get(key) === control) running.delete(key);
+  }
+}
 
-/** Aborts the message with this key. */
-export const cancel = source.cancel;
+/** Aborts the message with this key: it throws an AbortError. */
+export function cancel(key) {
+  running.get(key)?.abort();
+}

@@ -38,7 +38,7 @@ export class Cell {
       if (this.request !== request) {
         this.request = request;
         this.facts = null;
-        const [facts, numbers] = await ask("cell", { ...values, ...row }, `cell ${this.run.id}`);
+        const [facts, numbers] = await ask("cell", { ...values, ...row });
         this.facts = { ...facts, ...unpacked(facts.shapes, numbers) };
       }
       if (this.facts) this.show(this.facts);

@@ -2,7 +2,7 @@
 
 import { AnswerError, unframed } from "./tools.js";
 
-const waiting = []; // messages that have not been sent
+const waiting = []; // messages that have not been sent, in order
 let sent = null; // the message that is being answered
 let worker = null;
 
@@ -25,26 +25,23 @@ async function unzipped(text) {
   return new Response(stream).arrayBuffer();
 }
 
-export function ask(kind, values, key = kind) {
-  cancel(key);
+/** Promises the answer to a message; messages are answered one after the other. */
+export function answer(kind, values, signal) {
   return new Promise((resolve, reject) => {
-    waiting.push({ kind, values, key, resolve, reject });
+    signal.addEventListener("abort", () => reject(signal.reason));
+    waiting.push({ message: { kind, values }, signal, resolve, reject });
     send();
   });
 }
 
-export function cancel(key) {
-  const aborted = waiting.filter((one) => one.key === key);
-  for (const one of aborted) waiting.splice(waiting.indexOf(one), 1);
-  if (sent?.key === key) aborted.push(sent); // its answer is ignored
-  for (const one of aborted) one.reject(new DOMException("a newer message replaces it", "AbortError"));
-}
-
 /** Sends the next message when the previous one has been answered. */
 function send() {
-  if (sent || !waiting.length) return;
-  sent = waiting.shift();
-  worker.postMessage({ kind: sent.kind, values: sent.values });
+  while (!sent && waiting.length) {
+    const next = waiting.shift();
+    if (next.signal.aborted) continue;
+    sent = next;
+    worker.postMessage(sent.message);
+  }
 }
 
 function receive({ facts, numbers, error, isInput }) {

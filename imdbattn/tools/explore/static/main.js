@@ -161,7 +161,7 @@ async function browse(step) {
   const shown = known.filter((run) => run.browsable && state.runs.includes(run.id));
   const values = { run: by("browsed").value, runs: shown.map((run) => run.id), ...filters, after: row, step };
   try {
-    const [review] = await api.ask("next", values);
+    const [review] = await api.ask("next", values, "next");
     row = review.row;
     by("match").textContent = t("Label: {label}. Review {place} of {matching} that match, of {of}; row {row}.", { ...review, matching: review.matching.toLocaleString("en"), of: review.of.toLocaleString("en") });
     setText(review.text);

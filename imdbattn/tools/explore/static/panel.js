@@ -43,7 +43,7 @@ export class Panel {
       this.request = JSON.stringify(values);
       this.facts = null;
       try {
-        this.show(...(await ask("read", values, `read ${this.run.id}`)));
+        this.show(...(await ask("read", values)));
       } catch (error) {
         if (error.name === "AbortError") return;
         this.fail(error);

@@ -18,7 +18,7 @@ export class Positions {
   async load() {
     this.loaded = true;
     try {
-      const [facts, values] = await ask("positions", { run: this.run.id, length: LENGTH }, `positions ${this.run.id}`);
+      const [facts, values] = await ask("positions", { run: this.run.id, length: LENGTH });
       this.show(facts, values);
     } catch (error) {
       this.loaded = false;

@@ -21,7 +21,7 @@ export class Sequence {
     if (this.request === JSON.stringify(values)) return;
     this.request = JSON.stringify(values);
     try {
-      const [facts] = await ask("write", values, `write ${this.run.id}`);
+      const [facts] = await ask("write", values);
       this.show(facts);
     } catch (error) {
       if (error.name === "AbortError") return;

@@ -1,59 +1,38 @@
-// Requests to the server. A newer request with the same key aborts the older one.
+// Answers from the server of the page.
 
 import { nextReview } from "./reviews.js";
 import { AnswerError, unframed } from "./tools.js";
 
-const running = new Map();
 const tested = new Map(); // id of a run -> its test reviews, and how it labels them
 
-async function answerOf(response) {
-  if (response.ok) return response;
-  let reason = `the server answered with status ${response.status}`;
-  try {
-    reason = (await response.json()).error;
-  } catch {
-    // not JSON: keep the status
-  }
-  throw new AnswerError(reason);
+/** The response; throws its message if it is an error. */
+async function checked(response) {
+  if (!response.ok) throw new AnswerError((await response.json()).error);
+  return response;
 }
 
 export async function runs() {
-  return (await answerOf(await fetch("api/runs"))).json();
+  return (await checked(await fetch("api/runs"))).json();
 }
 
-/** Sends values to api/<kind>. key: of requests that replace each other. Throws an AbortError if replaced. */
-async function post(kind, values, key) {
-  running.get(key)?.abort();
-  const control = new AbortController();
-  running.set(key, control);
-  try {
-    const response = await fetch(`api/${kind}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(values, (_, value) => value?.toWellFormed?.() ?? value), // the server refuses lone surrogates
-      signal: control.signal,
-    });
-    return await (await answerOf(response)).arrayBuffer();
-  } finally {
-    if (running.get(key) === control) running.delete(key);
-  }
-}
-
-export function cancel(key) {
-  running.get(key)?.abort();
-}
-
-export async function ask(kind, values, key = kind) {
-  if (kind === "next") return [await next(values), null];
-  const buffer = await post(kind, values, key);
+/** The answer to a message, which the signal can abort. */
+export async function answer(kind, values, signal) {
+  if (kind === "next") return [await next(values, signal), null];
+  const response = await fetch(`api/${kind}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(values, (_, value) => value?.toWellFormed?.() ?? value), // the server refuses lone surrogates
+    signal,
+  });
+  const buffer = await (await checked(response)).arrayBuffer();
   const [facts, start] = unframed(buffer);
   return [facts, new Float32Array(buffer, start)];
 }
 
 /** The next test review of `run` that meets all conditions, see nextReview. */
-async function next({ run, runs, ...conditions }) {
+async function next({ run, runs, ...conditions }, signal) {
   for (const id of [run, ...(conditions.disagree ? runs : [])]) {
-    if (!tested.has(id)) tested.set(id, (await ask("reviews", { run: id }))[0]);
+    if (!tested.has(id)) tested.set(id, (await answer("reviews", { run: id }, signal))[0]);
   }
   const { fingerprint, reviews } = tested.get(run);
   const labelledBy = (id) => {
