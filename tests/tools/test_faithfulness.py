@@ -122,6 +122,23 @@ def test_values_of_a_part_of_ones_own_are_not_used(settings):
     assert not {*WITH_VALUES} & set(applicable(net))
 
 
+class NamedArguments(SelfAttention):
+    """Calls its attention with named arguments."""
+
+    def forward(self, x_BTD, words):
+        query, key, value = self.project(x_BTD, words)
+        y_BHTd = self.attention(query=query, key=key, value=value, mask=words.key_mask_B11T)
+        return y_BHTd.transpose(1, 2).flatten(2)
+
+
+def test_a_part_of_ones_own_may_name_the_arguments_of_its_attention(settings):
+    net = nets.net(settings, "residual")
+    batch = nets.batch(net, REVIEWS[:2])
+    expected = attribute("rollout", net, batch)
+    net.layers[0].f.__class__ = NamedArguments
+    torch.testing.assert_close(attribute("rollout", net, batch), expected)
+
+
 @pytest.mark.parametrize("rung", ["learned_query", "residual_pe", slow("residual_cls")])
 def test_integrated_gradients_sum_to_the_difference_of_outputs(settings, rung):
     net = nets.net(settings, rung)

@@ -4,7 +4,6 @@ Shape suffixes: B reviews, H heads, Q queries, K keys, d width of queries and ke
 values; T positions.
 """
 
-import inspect
 from typing import Annotated, Any
 
 import torch
@@ -19,6 +18,7 @@ from imdbattn.nn.scores import PRODUCT_SCORES
 from imdbattn.tools.explore.changes import changed, layer_of
 from imdbattn.tools.explore.read import Read, Reading
 from imdbattn.tools.explore.runs import Answer, Runs
+from imdbattn.tools.faithfulness.attributions import arguments_of
 
 
 class Cell(Read):
@@ -84,9 +84,8 @@ class Cell(Read):
         if not calls:
             raise UserError(f"layer {self.layer} is disabled")
         ((positional, named, output_1HQV),) = calls
-        bound = inspect.signature(attention.forward).bind(*positional, **named)
         (probabilities,) = probability_BC.tolist()
-        return probabilities, bound.arguments, output_1HQV
+        return probabilities, arguments_of(attention, positional, named), output_1HQV
 
     def arrays(
         self, attention: Attention, inputs: dict[str, Any], output_1HQV: Tensor

@@ -9,7 +9,8 @@ Shape suffixes: B reviews, T positions, E width of the word vectors, D width; H 
 keys: the T positions, after <cls> with ClsPooling; V width of the values; R changed reviews.
 """
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -54,21 +55,31 @@ def observe(net: Classifier, batch: Batch) -> list[Observed]:
     Raises ValueError for a custom part without `attention_weights`.
     """
     parts = [*net.layers, net.pooling]
-    # The inputs of each part and of the attention in it: query, key, value ...
-    inputs: dict[nn.Module, tuple[Any, ...]] = {}
+    inputs: dict[nn.Module, dict[str, Any]] = {}  # of each part and of the attention in it
+
+    def note(module: nn.Module, positional: tuple[object, ...], named: dict[str, object]) -> None:
+        inputs[module] = arguments_of(module, positional, named)
+
     with ExitStack() as stack:
         for part in parts:
             for module in (part, *attentions(part)):
-                stack.enter_context(module.register_forward_pre_hook(inputs.__setitem__))
+                stack.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
         _, weights, _ = collect_attention_of_parts(net, lambda: net(batch))
     observed = []
     for part, weights_BHQK in zip(parts, weights, strict=True):
-        x_BKD, words = inputs[part]
-        values = [inputs[module][2] for module in attentions(part) if module in inputs]
+        x_BKD, words = inputs[part].values()
+        values = [inputs[module]["value"] for module in attentions(part) if module in inputs]
         observed.append(
             Observed(part, x_BKD, words, weights_BHQK, values[0] if values else x_BKD[:, None])
         )
     return observed
+
+
+def arguments_of(
+    module: nn.Module, positional: Sequence[object], named: Mapping[str, object]
+) -> dict[str, Any]:
+    """Returns the arguments of a call of a module by their names in its `forward`."""
+    return inspect.signature(module.forward).bind(*positional, **named).arguments
 
 
 def weight_rows(observed: Observed, skips: bool = False) -> Tensor:
