@@ -47,3 +47,13 @@ def test_the_next_review_is_one_that_meets_all_conditions(page, address, open_pa
             assert tab.locator("#text").input_value() == runs["mean"].texts("test", [row])[0]
         tab.reload()
         settle(tab)
+
+
+def test_a_model_without_its_layers_shows_their_boxes(page, address, open_page):
+    base = page.run("base")
+    tab = open_page(address, urlencode({"runs": base, "off": f"{base}:1,2,3"}))
+    boxes = tab.locator("[data-part]")
+    assert boxes.count() == 3  # of layers; there are no heads
+    boxes.first.check()
+    settle(tab)
+    assert boxes.count() == 4

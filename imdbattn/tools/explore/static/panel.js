@@ -105,12 +105,14 @@ export class Panel {
     this.element.dataset.label = facts.label;
   }
 
-  /** The attentions in order, with the layers that are skipped, and the numbers of the disabled heads. */
-  attentionsOf({ layers, attentions }) {
-    const skipped = Array.from({ length: layers }, (_, at) => ({ name: `layer ${at + 1}`, layer: at + 1, skipped: true, heads: 0 }));
-    const shown = skipped.map((one) => attentions.find((other) => other.layer === one.layer) ?? one);
-    const all = attentions.length ? [...shown, ...attentions.filter((one) => !one.layer)] : [];
-    return all.map((one) => ({ ...one, disabled: this.changes.heads.filter(([layer]) => layer === one.layer).map(([, head]) => head) }));
+  /** The attentions in order: each layer, also one that is skipped, then the pooling. */
+  attentionsOf({ layers, attentions, note }) {
+    if (note) return []; // it says why there are none
+    const ofLayers = Array.from({ length: layers }, (_, at) => {
+      const skipped = { name: `layer ${at + 1}`, layer: at + 1, skipped: true, heads: 0 };
+      return attentions.find(({ layer }) => layer === skipped.layer) ?? skipped;
+    });
+    return [...ofLayers, ...attentions.filter(({ layer }) => !layer)];
   }
 
   showOutcome(facts) {
@@ -242,25 +244,11 @@ export class Panel {
     this.maps.push(map);
     const nats = attention.entropies[head];
     const numbers = t("entropy {nats} of at most {most} nats", { nats: nats.toFixed(2), most: Math.log(keys.length).toFixed(2) });
-    const disabled = attention.disabled.includes(head + 1);
+    const disabled = this.changes.heads.some((pair) => pair[0] === attention.layer && pair[1] === head + 1);
     const lead = attention.layer ? this.box(t("head {head}", { head: head + 1 }), `${attention.layer}.${head + 1}`, !disabled) : attention.labels?.[head];
     map.caption = el("span", { class: "quiet" });
     const caption = el("figcaption", {}, lead, lead ? ": " : "", numbers, map.caption);
-    const text = attention.labels ? this.shadedBy(weights) : null;
-    return el("figure", { class: disabled ? "off" : "" }, caption, text, map.element);
-  }
-
-  /** The words that are read, shaded by the weights of a label's query. */
-  shadedBy(weights) {
-    const letters = Array.from(this.facts.text);
-    const most = Math.max(1e-12, ...weights);
-    const words = this.facts.words.map((word, index) => {
-      const weight = weights[index + Number(this.facts.cls)];
-      const node = el("span", { class: "shaded", title: percent(weight), text: letters.slice(word.start, word.end).join("") });
-      node.style.setProperty("--s", (weight / most).toFixed(3));
-      return node;
-    });
-    return el("p", { class: "review" }, ...words.flatMap((word, at) => (at ? [" ", word] : [word])));
+    return el("figure", { class: disabled ? "off" : "" }, caption, map.element);
   }
 
   /** Shades the words by one row of a map, or by their shares, and lists the largest values. */
