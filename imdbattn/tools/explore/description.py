@@ -9,32 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.errors import UserError
+from imdbattn.nn import ladder, scores
 from imdbattn.nn.beyond import attention as beyond
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
-from imdbattn.nn.ladder import (
-    Classifier,
-    ClsPooling,
-    LearnedPositions,
-    LearnedQueryPooling,
-    MeanPooling,
-    NoPositions,
-    PlainLayer,
-    ResidualLayer,
-    SelfAttention,
-    SinusoidalPositions,
-    TextQueryPooling,
-)
-from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot
 
 # The classes that static/network.js computes. A subclass may compute something else.
 KNOWN = {
-    *(Classifier, beyond.LabelQueryClassifier),
-    *(NoPositions, SinusoidalPositions, LearnedPositions),
-    *(PlainLayer, ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer),
-    *(SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention),
+    *(ladder.Classifier, beyond.LabelQueryClassifier),
+    *(ladder.NoPositions, ladder.SinusoidalPositions, ladder.LearnedPositions),
+    *(ladder.PlainLayer, ladder.ResidualLayer, beyond.ProjectedLayer, beyond.RotaryLayer),
+    *(ladder.SelfAttention, beyond.ProjectedAttention, beyond.RotaryAttention),
     *(beyond.Distances, beyond.ClippedDistances),
-    *(ScaledDot, Dot, Bilinear, Additive, beyond.Uniform),
-    *(MeanPooling, ClsPooling, LearnedQueryPooling, TextQueryPooling, beyond.LabelQueryPooling),
+    *(scores.ScaledDot, scores.Dot, scores.Bilinear, scores.Additive, beyond.Uniform),
+    *(ladder.MeanPooling, ladder.ClsPooling, ladder.LearnedQueryPooling),
+    *(ladder.TextQueryPooling, beyond.LabelQueryPooling),
 }
 # Weights that the description or the vectors of the page replace.
 OMITTED = ("embedding.slot_V", "embedding.offset_RD", "embedding.vectors_VD")
@@ -59,7 +47,7 @@ def described(net: Any) -> dict[str, Any]:
         known_class(net.context.phrases or net.context.mixer)
     positions = net.positions
     about: dict[str, Any] = {"kind": known_class(positions)}
-    if isinstance(positions, SinusoidalPositions):
+    if isinstance(positions, ladder.SinusoidalPositions):
         about["scale"] = positions.scale
         about["length"] = len(positions.pe_TD)
     attention = getattr(net.pooling, "attention", None)

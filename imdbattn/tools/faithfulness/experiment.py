@@ -155,23 +155,19 @@ class Subject:
         options: FaithfulnessSettings,
         custom: Mapping[str, CustomAttribution],
     ):
-        if not run.is_classifier:
-            raise UserError("an encoder-decoder, which has no label to explain")
         self.run = run
         self.options = options
         self.custom = custom
         self.digest = sha256_of(run.run.existing_checkpoint)[:8]  # digest of the weights
         self.folder = out / "runs" / f"{run.folder.name}-{self.digest}"
         self.predictor = predictor_of_run(run.folder, options)
+        self.net = self.predictor.net.requires_grad_(False)
+        if not isinstance(self.net, Classifier):
+            raise UserError(f"{type(self.net).__name__} is not an imdbattn.nn.Classifier")
         corpus = self.predictor.corpus(self.predictor.settings.data)
         check_fingerprint(run.folder, options.split, corpus)
         self.fingerprint = corpus.fingerprints[options.split]
         self.texts = read_texts(corpus.texts_file(options.split))
-        self.net = self.predictor.net.requires_grad_(False)
-        if not isinstance(self.net, Classifier):
-            raise UserError(
-                f"its model is a {type(self.net).__name__}, not an imdbattn.nn.Classifier"
-            )
         split = corpus.splits[options.split]
         self.maker = self.predictor.batch_maker_of_ids(split)
         shuffled_N = np.random.default_rng(options.seed).permutation(len(split))
