@@ -49,40 +49,43 @@ class Page:
         app = make_server(self.runs, TOKEN).config.app
         self.client = client.TestClient(app, address, raise_server_exceptions=False)
 
-    def run(self, label: str) -> str:
-        """The id of a run."""
-        return next(name for name, found in self.runs.labels.items() if found == label)
+    def run(self, model: str) -> str:
+        """The id of the first run of a model."""
+        return next(name for name, run in self.runs.by_id.items() if run.model == model)
 
     def ask(self, kind: str, expected: int = 200, **values: Any) -> Any:
         """The answer, see `opened`, or the message of an error."""
         answer = self.client.post(f"api/{kind}", json=values)
         assert answer.status_code == expected, answer.text
-        return opened(answer.content) if expected == 200 else answer.json()["error"]
+        if expected != 200:
+            return answer.json()["error"]
+        (size,) = struct.unpack_from("<I", answer.content)
+        numbers = np.frombuffer(answer.content, "<f4", offset=4 + size)
+        return opened(json.loads(answer.content[4 : 4 + size]), numbers)
 
-    def read(self, label: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
-        return self.ask("read", run=self.run(label), text=text, changes=changes)
+    def read(self, model: str, text: str = TEXT, **changes: Any) -> SimpleNamespace:
+        return self.ask("read", run=self.run(model), text=text, changes=changes)
 
-    def net(self, label: str) -> Any:
-        return self.runs.predictor(self.run(label)).net
+    def net(self, model: str) -> Any:
+        return self.runs.predictor(self.run(model)).net
 
 
-def opened(content: bytes) -> SimpleNamespace:
+def opened(facts: dict[str, Any], numbers: np.ndarray) -> SimpleNamespace:
     """The facts and numbers of an answer. maps: an array (H, Q, K) of each attention."""
-    (size,) = struct.unpack_from("<I", content)
-    facts = json.loads(content[4 : 4 + size])
-    numbers, weights = np.frombuffer(content, "<f4", offset=4 + size), []
-    for one in facts.get("attentions", []):
-        shape = one["heads"], one["queries"], len(facts["keys"])
-        weights.append(numbers[: math.prod(shape)].reshape(shape))
-        numbers = numbers[math.prod(shape) :]
-    for name, shape in facts.get("shapes", {}).items():
-        facts[name], numbers = (
-            numbers[: math.prod(shape)].reshape(shape),
-            numbers[math.prod(shape) :],
-        )
-    facts["removed"] = [word for word in facts.get("words", []) if word["removed"]]
-    facts["words"] = [word for word in facts.get("words", []) if not word["removed"]]
-    return SimpleNamespace(**facts, maps=weights, rest=numbers)
+    rest = numbers
+
+    def take(*shape: int) -> np.ndarray:
+        nonlocal rest
+        taken, rest = np.split(rest, [math.prod(shape)])
+        return taken.reshape(shape)
+
+    keys = len(facts.get("keys", []))
+    maps = [take(one["heads"], one["queries"], keys) for one in facts.get("attentions", [])]
+    facts |= {name: take(*shape) for name, shape in facts.get("shapes", {}).items()}
+    words = facts.get("words", [])
+    facts["removed"] = [word for word in words if word["removed"]]
+    facts["words"] = [word for word in words if not word["removed"]]
+    return SimpleNamespace(**facts, maps=maps, rest=rest)
 
 
 @contextmanager

@@ -36,15 +36,9 @@ def page(folder_of, page_of) -> Iterator[Page]:
         yield page
 
 
-@pytest.fixture
-def labels(page) -> dict[str, str]:
-    """The label of each model's run, by its name."""
-    return {run.model: page.runs.labels[name] for name, run in page.runs.by_id.items()}
-
-
 @pytest.mark.parametrize("rung", CLASSIFIERS)
-def test_numbers_equal_those_of_explain(page, labels, folder_of, rung):
-    found, expected = page.read(labels[rung]), imdbattn.load(folder_of(rung)).explain(TEXT)
+def test_numbers_equal_those_of_explain(page, folder_of, rung):
+    found, expected = page.read(rung), imdbattn.load(folder_of(rung)).explain(TEXT)
     assert found.label == expected.prediction.output
     assert found.probability == expected.prediction.probability
     assert found.probabilities == dict(expected.prediction.probabilities)
@@ -80,13 +74,13 @@ def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[flo
 
 
 @pytest.fixture
-def changed(page, labels) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
+def changed(page) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
     """changed(rung, changes...): what the page shows, a copy of its net, and the batch of TEXT."""
 
     def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
-        predictor = page.runs.predictor(page.run(labels[rung]))
+        predictor = page.runs.predictor(page.run(rung))
         batch = predictor.batch_maker([TEXT]).of_items(np.arange(1))
-        return page.read(labels[rung], **changes), copy.deepcopy(predictor.net), batch
+        return page.read(rung, **changes), copy.deepcopy(predictor.net), batch
 
     return get
 
@@ -141,42 +135,42 @@ def test_removed_words_get_no_attention_and_the_others_keep_their_positions(chan
         assert len(found.keys) == len(found.words) + found.cls
 
 
-def test_words_in_the_middle_beyond_max_tokens_are_counted_and_not_shown(page, labels):
+def test_words_in_the_middle_beyond_max_tokens_are_counted_and_not_shown(page):
     text = "film " * 384 + "bad " * 88 + "good " * 128
-    found = page.read(labels["mean"], text)
+    found = page.read("mean", text)
     shown = [text[word["start"] : word["end"]] for word in found.words]
     assert (found.unread, shown) == (88, ["film"] * 384 + ["good"] * 128)
 
 
-def test_shuffled_words_change_only_models_that_know_positions(page, labels):
+def test_shuffled_words_change_only_models_that_know_positions(page):
     for rung in ("mean", "learned_query", "base", "residual_cls"):
-        plain, shuffled = page.read(labels[rung]), page.read(labels[rung], shuffle=3)
+        plain, shuffled = page.read(rung), page.read(rung, shuffle=3)
         assert shuffled.probability == pytest.approx(plain.probability, abs=1e-6)
         shares, moved = (
             {word["place"]: word["share"] for word in one.words} for one in (plain, shuffled)
         )
         assert moved == pytest.approx(shares, abs=1e-6)
-    plain, shuffled = page.read(labels["residual_pe"]), page.read(labels["residual_pe"], shuffle=3)
+    plain, shuffled = page.read("residual_pe"), page.read("residual_pe", shuffle=3)
     assert shuffled.probability != pytest.approx(plain.probability, abs=1e-6)
     places = [word["place"] for word in shuffled.words]
     assert places != sorted(places) == [*range(len(plain.words))]
-    assert page.read(labels["residual_pe"], shuffle=3).words == shuffled.words
-    assert page.read(labels["residual_pe"], shuffle=4).words != shuffled.words
-    again = page.read(labels["residual_pe"], shuffled.text)
+    assert page.read("residual_pe", shuffle=3).words == shuffled.words
+    assert page.read("residual_pe", shuffle=4).words != shuffled.words
+    again = page.read("residual_pe", shuffled.text)
     assert again.probability == pytest.approx(shuffled.probability, abs=1e-6)
 
 
-def test_changes_are_undone(page, labels):
+def test_changes_are_undone(page):
     combined = {"heads": [[1, 2]], "layers": [3], "words": [0], "positions": True, "shuffle": 1}
     for rung in ("residual_pe", "tuned"):
-        net = page.net(labels[rung])
+        net = page.net(rung)
         state = copy.deepcopy(net.state_dict())
-        plain, parts = page.read(labels[rung]), [*net.modules()]
-        assert page.read(labels[rung], **combined).probability != plain.probability
-        request = {"run": page.run(labels[rung]), "text": TEXT}
+        plain, parts = page.read(rung), [*net.modules()]
+        assert page.read(rung, **combined).probability != plain.probability
+        request = {"run": page.run(rung), "text": TEXT}
         assert "no head 99" in page.ask("read", 400, **request, changes={"heads": [[1, 99]]})
-        assert vars(page.read(labels[rung])).keys() == vars(plain).keys()
-        after = page.read(labels[rung])
+        assert vars(page.read(rung)).keys() == vars(plain).keys()
+        after = page.read(rung)
         assert (after.probabilities, after.words) == (plain.probabilities, plain.words)
         for weights, expected in zip(after.maps, plain.maps, strict=True):
             np.testing.assert_array_equal(weights, expected)
@@ -184,12 +178,12 @@ def test_changes_are_undone(page, labels):
         assert [*net.modules()] == parts
 
 
-def test_a_part_that_the_model_does_not_have_is_named(page, labels):
+def test_a_part_that_the_model_does_not_have_is_named(page):
     for rung, message in (
         ("learned_query", "there is no layer 4; number of layers: 0"),
         ("residual_pe", "there is no layer 4; number of layers: 3"),
     ):
-        request = {"run": page.run(labels[rung]), "text": TEXT}
+        request = {"run": page.run(rung), "text": TEXT}
         for changes in ({"layers": [1, 4]}, {"heads": [[4, 1]]}):
             assert page.ask("read", 400, **request, changes=changes) == message
         assert page.ask("cell", 400, **request, layer=4, query=0) == message
@@ -212,7 +206,7 @@ ROWS.append(("learned_query", 0, 1))
 
 
 @pytest.fixture
-def rows(page, labels, changed) -> Iterator[SimpleNamespace]:
+def rows(page, changed) -> Iterator[SimpleNamespace]:
     """One row of an attention of each rung in ROWS, as it is and with changes: its numbers in the
     page, and `ask`, a function that returns its arithmetic.
     """
@@ -222,7 +216,7 @@ def rows(page, labels, changed) -> Iterator[SimpleNamespace]:
         numbers = [one.get("layer", 0) for one in found.attentions]
         weights_HQK = found.maps[numbers.index(layer)]
         query = min(4, weights_HQK.shape[1] - 1)
-        row = {"run": page.run(labels[rung]), "text": TEXT, "changes": changes}
+        row = {"run": page.run(rung), "text": TEXT, "changes": changes}
         row |= {"layer": layer, "head": head, "query": query}
         return SimpleNamespace(
             found=found,
@@ -278,15 +272,15 @@ def test_padding_without_a_mask_gets_attention(rows):
         assert padded.probabilities != pytest.approx(row.found.probabilities, abs=1e-6)
 
 
-def test_positions_are_the_products_of_the_position_vectors(page, labels):
-    found = page.ask("positions", run=page.run(labels["residual_pe"]), length=40)
-    table = page.net(labels["residual_pe"]).positions.pe_TD[:40].double()
+def test_positions_are_the_products_of_the_position_vectors(page):
+    found = page.ask("positions", run=page.run("residual_pe"), length=40)
+    table = page.net("residual_pe").positions.pe_TD[:40].double()
     pe_TD = sinusoids(40, table.shape[1]).double()  # at scale 1, as in the paper
     expected = (pe_TD @ pe_TD.T).numpy()
     np.testing.assert_allclose(found.rest.reshape(40, 40), expected, atol=1e-4)
     assert [one["size"] for one in found.tables] == [40]
-    tuned = page.ask("positions", run=page.run(labels["tuned"]))
-    layer = page.net(labels["tuned"]).layers[0].f.distances
+    tuned = page.ask("positions", run=page.run("tuned"))
+    layer = page.net("tuned").layers[0].f.distances
     query_BHTW, key_B1TW = layer(torch.arange(9)[None])
     added_HTT = (query_BHTW @ key_B1TW.transpose(2, 3))[0]
     added = np.array(tuned.distances[0]["added"])
@@ -296,8 +290,8 @@ def test_positions_are_the_products_of_the_position_vectors(page, labels):
         assert added[:, middle + apart].tolist() == pytest.approx(expected_H, abs=1e-4)
 
 
-def test_the_encoder_decoder_gives_the_output_of_predict(page, labels):
-    run = page.run(labels[WRITER[0]])
+def test_the_encoder_decoder_gives_the_output_of_predict(page):
+    run = page.run(WRITER[0])
     model = imdbattn.load(page.runs.by_id[run].folder)
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)

@@ -2,7 +2,6 @@
 numbers are those of the Python package, and it needs neither a server nor the network.
 """
 
-import json
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -94,9 +93,7 @@ def ask(tab: Any, kind: str, **values: Any) -> Any:
         }""",
         [kind, values],
     )
-    content = np.array(numbers, "<f4").tobytes()
-    header = json.dumps(facts).encode("utf-8", "replace")
-    return opened(len(header).to_bytes(4, "little") + header + content)
+    return opened(facts, np.array(numbers, "<f4"))
 
 
 def random_text(rng: random.Random, pieces: int) -> str:
@@ -173,7 +170,7 @@ def test_answers_are_those_of_the_server(page, written, open_file):
         for changes in CHANGES:
             one = {"words": [], "heads": [], "layers": [], "positions": False, "shuffle": None}
             message = {"text": TEXT, "changes": one | changes}
-            if "layers" in changes and not page.net(page.runs.labels[name]).layers:
+            if "layers" in changes and not page.runs.predictor(name).net.layers:
                 continue
             expected = page.ask("read", run=name, **message)
             assert_same(ask(tab, "read", run=own, **message), expected, 2e-5)
