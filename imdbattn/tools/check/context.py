@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from imdbattn.tools.check.calling import call, inputs
 from imdbattn.tools.check.formulas import Binding, Call
 from imdbattn.tools.check.numbers import mask, mistake, same
 from imdbattn.tools.check.part import Part
@@ -54,14 +53,14 @@ def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
 
 def bindings_of_context(part: Part, net: Any, names: Callable[..., Call]) -> list[Binding]:
     """Returns the formula's names, and the scores. Raises Mistake if the state has no effect."""
-    state_BD, outputs_BTD, _ = inputs(part, 4, 2, 3)
+    state_BD, outputs_BTD, _ = part.inputs(4, 2, 3)
 
     def context(rows: slice, places: list[int], m: Tensor) -> Tensor:
-        y: Tensor = call(part, net, state_BD[rows], outputs_BTD[rows][:, places], m)
+        y: Tensor = part.call(net, state_BD[rows], outputs_BTD[rows][:, places], m)
         return y.detach()
 
     s_BT = scores_of(part, context, outputs_BTD)
-    y, other = (call(part, net, state_BD[b], outputs_BTD[:1], mask(4)) for b in REVIEWS[:2])
+    y, other = (part.call(net, state_BD[b], outputs_BTD[:1], mask(4)) for b in REVIEWS[:2])
     if same(y, other, 1e-5):
         raise mistake("state-not-used", y, fix=part.change("state-not-used"))
     return [Binding(names(part, scores=s_BT))]

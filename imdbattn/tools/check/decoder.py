@@ -13,17 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.calling import (
-    ModuleCall,
-    call,
-    call_student,
-    inputs,
-    module_calls,
-    net_of,
-    record,
-)
 from imdbattn.tools.check.numbers import NotChecked, mistake, same
-from imdbattn.tools.check.part import Kind, Part, Rule
+from imdbattn.tools.check.part import Kind, Part, Rule, call_student
+from imdbattn.tools.check.watching import ModuleCall, module_calls, record
 
 STEPS = 4
 LENGTHS = (5, 2, 3)  # lengths of the encoder's reviews
@@ -82,7 +74,7 @@ class Seq2SeqKind(Kind):
 def decoded(part: Part) -> None:
     """The result has the documented shape: reviews, steps, words of the vocabulary."""
     for lengths in (LENGTHS, (1,)):
-        call(part, net_of(part), *inputs(part, *lengths))
+        part.call(part.net(), *part.inputs(*lengths))
 
 
 def require_effect(finding: str, first: Tensor, second: Tensor, **values: object) -> None:
@@ -92,19 +84,19 @@ def require_effect(finding: str, first: Tensor, second: Tensor, **values: object
 
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax."""
-    y = call(part, net_of(part), *inputs(part, *LENGTHS))
+    y = part.call(part.net(), *part.inputs(*LENGTHS))
     if any(same(z.sum(-1), torch.ones_like(z.sum(-1))) for z in (y, y.exp())):
         raise mistake("softmax-twice", y[0, 0])
 
 
 def steps(part: Part) -> None:
     """Each step reads its own token and, through the state, earlier ones, but no later ones."""
-    net, (*before, tokens_BS) = net_of(part), inputs(part, *LENGTHS)
-    y = call(part, net, *before, tokens_BS)
+    net, (*before, tokens_BS) = part.net(), part.inputs(*LENGTHS)
+    y = part.call(net, *before, tokens_BS)
     for step in range(STEPS):
         other_BS = tokens_BS.clone()
         other_BS[:, step] = (other_BS[:, step] + 1) % part.sizes["V"]
-        z = call(part, net, *before, other_BS)
+        z = part.call(net, *before, other_BS)
         if not same(y[:, :step], z[:, :step], 1e-5):
             raise mistake("sees-later-tokens", y[:, :step], z[:, :step], step=step + 1)
         require_effect("decoder-input-not-used", y[:, step], z[:, step], step=step + 1)
@@ -115,11 +107,11 @@ def steps(part: Part) -> None:
 
 def encoder(part: Part) -> None:
     """The result depends on the encoder."""
-    net, given, others = net_of(part), inputs(part, *LENGTHS), inputs(part, *LENGTHS, seed=1)
-    y = call(part, net, *given)
+    net, given, others = part.net(), part.inputs(*LENGTHS), part.inputs(*LENGTHS, seed=1)
+    y = part.call(net, *given)
     for place, finding in enumerate(UNUSED_INPUT_FINDINGS[part.kind.name]):
         moved = [*given[:place], others[place], *given[place + 1 :]]
-        require_effect(finding, y, call(part, net, *moved))
+        require_effect(finding, y, part.call(net, *moved))
 
 
 # --- states ---------------------------------------------------------------------------------------
@@ -139,7 +131,7 @@ def state_carried(part: Part) -> None:
     """
     found = [
         (module, before[1:], after[isinstance(module, nn.RNNBase) :])
-        for module, before, after in recurrent_calls(part, net_of(part), inputs(part, *LENGTHS))
+        for module, before, after in recurrent_calls(part, part.net(), part.inputs(*LENGTHS))
     ]
     modules = list(dict.fromkeys(module for module, *_ in found))
     for module in modules:
@@ -177,7 +169,7 @@ def weights_of(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
 
 def context(part: Part) -> None:
     """The context is computed anew at each step, from the state of that step."""
-    found = weights_of(part, net_of(part), inputs(part, *LENGTHS))
+    found = weights_of(part, part.net(), part.inputs(*LENGTHS))
     if not found:
         raise NotChecked("The context was not checked: no weights (B, T) were recognized.")
     if len(found) < STEPS:
@@ -190,14 +182,14 @@ def context(part: Part) -> None:
 def prediction(part: Part) -> None:
     """get_next_token, word by word, gives the largest logits of forward for the same words."""
     for seed in range(3):
-        net = net_of(part, seed=seed)
+        net = part.net(seed=seed)
         if not hasattr(net, "get_next_token"):
             raise NotChecked("The model has no get_next_token: the prediction was not compared.")
-        given = inputs(part, *LENGTHS, seed=seed)
+        given = part.inputs(*LENGTHS, seed=seed)
         (module, _, (outputs, *states)), *others = recurrent_calls(part, net, given)
         if getattr(module, "bidirectional", False):  # the encoder; the decoder starts with a state
             states = next(before[1:] for other, before, _ in others if other is not module)
-        y, state = call(part, net, *given), states[0] if len(states) == 1 else tuple(states)
+        y, state = part.call(net, *given), states[0] if len(states) == 1 else tuple(states)
         if outputs.shape[:2] != given[0].shape:
             outputs = outputs.transpose(0, 1)
         for step in range(STEPS):

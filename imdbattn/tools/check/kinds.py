@@ -18,7 +18,6 @@ import imdbattn.tools.check.decoder as decoder
 import imdbattn.tools.check.model as model
 import imdbattn.tools.check.rules as rules
 from imdbattn.tools.check.accuracy import TEST, TRAIN, accuracy_examples, share
-from imdbattn.tools.check.calling import call, call_student, inputs, net_of
 from imdbattn.tools.check.context import bindings_of_context
 from imdbattn.tools.check.formulas import (
     Binding,
@@ -29,7 +28,7 @@ from imdbattn.tools.check.formulas import (
     last_step,
 )
 from imdbattn.tools.check.numbers import mask, normal, same
-from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule
+from imdbattn.tools.check.part import HEADS, WIDTH, Kind, Part, Rule, call_student
 from imdbattn.tools.check.tables import TABLES, Mistake
 from imdbattn.tools.check.weights import (
     MOST_MATRICES,
@@ -60,9 +59,9 @@ def reference(part: Part) -> str:
     if named := comparison.named():
         raise named
     unnamed = comparison.unnamed()
-    if isinstance(unnamed, Mistake) and part.kind.arguments[:-1]:
+    if isinstance(unnamed, Mistake) and any(part.kind.arguments.values()):
         rules.batch(part)
-        if isinstance(net_of(part), nn.Module):
+        if isinstance(part.net(), nn.Module):
             rules.gradients(part)
     raise unnamed
 
@@ -87,10 +86,10 @@ class FormulaKind(Kind):
     def examples(self, part: Part) -> Names:
         """Returns the inputs that are compared, by description; the last ones have padding."""
         return {
-            "16 reviews of 3 words": inputs(part, *[3] * 16),
-            "1 review of 1 word": inputs(part, 1),
-            "1 review of 2 words": inputs(part, 2),
-            WITH_PADDING: [x[1:] for x in inputs(part, 6, 2, 4, 3)],
+            "16 reviews of 3 words": part.inputs(*[3] * 16),
+            "1 review of 1 word": part.inputs(1),
+            "1 review of 2 words": part.inputs(2),
+            WITH_PADDING: [x[1:] for x in part.inputs(6, 2, 4, 3)],
         }
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
@@ -101,20 +100,20 @@ class FormulaKind(Kind):
         """Returns a function from the arguments of an example to the names that expressions use:
         the arguments by name, and `more`.
         """
-        return lambda *given: dict(zip(part.kind.given, given, strict=True)) | more
+        return lambda *given: dict(zip(part.kind.arguments, given, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:
-        net = net_of(part)
+        net = part.net()
         examples = self.examples(part)
         results = [self.result(part, net, given) for given in examples.values()]
         bindings = self.bindings(part, net, results)
-        is_of_words = part.kind.given == ["x", "mask"] and "T" in part.kind.returned
+        is_of_words = [*part.kind.arguments] == ["x", "mask"] and "T" in part.kind.returned
         keep: Call = (lambda y, x, words: y[words]) if is_of_words else identity
         table = TABLES[self.name]
         return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y: Tensor = call(part, net, *given)
+        y: Tensor = part.call(net, *given)
         return y.detach()
 
 
@@ -147,7 +146,7 @@ class PositionsKind(FormulaKind):
         return {f"length {length} and width {width}": (length, width) for length, width in sizes}
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y = call(part, net, *given)
+        y = part.call(net, *given)
         rules.require_shape(y, given, f"positional_encoding{given}", part)
         return y.detach()
 
@@ -162,7 +161,7 @@ class AccuracyKind(PositionsKind):
         return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))]
 
     def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        return torch.tensor([call_student(float, call(part, net, *given))])
+        return torch.tensor([call_student(float, part.call(net, *given))])
 
 
 class EncodingKind(FormulaKind):
@@ -239,7 +238,7 @@ class AttentionKind(FormulaKind):
 
     def with_value(self, part: Part, orders: list[Roles], results: list[Tensor]) -> list[Roles]:
         """Returns the orders in which W_v and W_O give the result of one word; all if none does."""
-        values = inputs(part, 1)[-2]
+        values = part.inputs(1)[-2]
         fitting = [
             roles
             for roles in orders
@@ -432,7 +431,7 @@ class ContextKind(FormulaKind):
         return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES]
 
     def examples(self, part: Part) -> Names:
-        given = inputs(part, 4, 2, 3)
+        given = part.inputs(4, 2, 3)
         first = [x[:1] for x in given]
         return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": given}
 
@@ -443,7 +442,6 @@ class ContextKind(FormulaKind):
 class ClassifierKind(Kind):
     """The model of --stub, which is given vectors, positions and cls."""
 
-    gain = 1.6  # 1 would make words of plain layers so similar that mistakes have small effects
     is_model = True
     variants: tuple[dict[str, Any], ...] = (
         {},

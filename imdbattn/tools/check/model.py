@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
-from imdbattn.tools.check.calling import call, call_student, inputs, module_calls, net_of, record
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
 from imdbattn.tools.check.numbers import NotChecked, mask, mistake, same
-from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, vectors_VD
+from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, call_student, vectors_VD
 from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
+from imdbattn.tools.check.watching import module_calls, record
 
 SEEDS = range(3)  # a function that changes the logits of none of these models has no effect
 NO_EFFECT = 1e-5  # a smaller effect is none
@@ -27,10 +27,10 @@ TWO_REVIEWS = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
 
 def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any) -> Tensor:
-    """Returns the detached logits (B, C). table, options: as in net_of."""
+    """Returns the detached logits (B, C). table, options: as in Part.net."""
     tokens_BT = torch.as_tensor(tokens)
     lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
-    return call_student(net_of(part, table, **options), tokens_BT, lengths_B).detach()
+    return call_student(part.net(table, **options), tokens_BT, lengths_B).detach()
 
 
 def tensors(
@@ -38,7 +38,7 @@ def tensors(
 ) -> list[Tensor]:
     """Returns the tensors that the operations of a call make, in their order."""
     lengths_B = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return record(part, net_of(part, **options), torch.tensor(tokens), lengths_B)
+    return record(part, part.net(**options), torch.tensor(tokens), lengths_B)
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -72,8 +72,8 @@ def returns_logits(part: Part) -> None:
 
 def layers(part: Part) -> None:
     """Each layer is used once."""
-    net = net_of(part)
-    made = module_calls(part, net, *inputs(part, 3))
+    net = part.net()
+    made = module_calls(part, net, *part.inputs(3))
     called = [module for module, _, results in made if results and results[0].ndim == 3]
     for name, module in net.named_modules():  # a layer comes before its parts
         count = called.count(module)
@@ -97,7 +97,7 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
         return last[0] * 1  # the copy may be changed in place
 
     with nn.modules.module.register_module_forward_hook(keep):
-        y_BC = call_student(net_of(part, **options), *inputs(part, 4, 4))
+        y_BC = call_student(part.net(**options), *part.inputs(4, 4))
     call_student(lambda: y_BC.square().sum().backward())
     grads = [y_BTD.grad for y_BTD in last if y_BTD.grad is not None]
     return [n for grad_BTD in grads for n in range(length) if bool(grad_BTD[:, n].any())]
@@ -143,7 +143,7 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     """Raises Mistake if the vector before the words depends on no parameter that is trained, or if
     the head reads another position.
     """
-    net = net_of(part, **options)
+    net = part.net(**options)
     for parameter in net.parameters():
         if parameter.requires_grad:
             parameter.data += 0.5
@@ -163,7 +163,7 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
 
 def frozen_vectors(part: Part) -> None:
     """The vectors are not trained."""
-    for name, parameter in net_of(part).named_parameters():
+    for name, parameter in part.net().named_parameters():
         if parameter.requires_grad and tuple(parameter.shape) == (VOCABULARY, VECTORS):
             raise mistake("vectors-trained", name=name, shape=tuple(parameter.shape))
 
@@ -210,7 +210,7 @@ def positions(part: Part) -> None:
 
 def added_positions(part: Part) -> None:
     """The positions are added once, and each word is given those of its place."""
-    net, given = net_of(part), inputs(part, 4, 4, 4)
+    net, given = part.net(), part.inputs(4, 4, 4)
     named_so = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
     seen = [
         results[0] - x[0]
@@ -228,9 +228,9 @@ def added_positions(part: Part) -> None:
     def rolled(module: nn.Module, given: object, y: object) -> Any:
         return y.roll(1, -1) if module in named_so and isinstance(y, Tensor) else None
 
-    before = call(part, net, *given)
+    before = part.call(net, *given)
     with nn.modules.module.register_module_forward_hook(rolled):
-        if same(call(part, net, *given), before, NO_EFFECT):
+        if same(part.call(net, *given), before, NO_EFFECT):
             raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     pe_BTD = seen[0] if len(seen[0]) == 3 else seen[0].transpose(0, 1)
     of_reviews = same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD)

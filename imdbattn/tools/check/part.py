@@ -1,8 +1,10 @@
-"""The student's part: its kind, where it is in the file, and how a sheet makes and calls it."""
+"""The student's part: its kind, how a sheet makes and calls it, and calls with random inputs."""
 
 import inspect
+import math
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -11,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from imdbattn.tools.check.formulas import Comparison, evaluate
-from imdbattn.tools.check.numbers import NotChecked, normal
+from imdbattn.tools.check.numbers import NotChecked, StudentError, mask, mistake, normal
 from imdbattn.tools.check.sheets import CallForm, Entry, meant, parameters_of, unknown
-from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
+from imdbattn.tools.check.tables import SIGNATURES, TABLES, Mistake, Table
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # The sizes of a model: words, the width of their vectors, and classes
@@ -45,7 +47,6 @@ class Kind:
     The subclasses are in kinds.py.
     """
 
-    gain = 1.0  # the random parameters are multiplied by it
     returns_weights = False  # it may return (result, weights)
     also_called: tuple[str, ...] = ()  # names in --points and --require
     is_model = False  # it is called with tokens
@@ -58,14 +59,13 @@ class Kind:
         start, _, call = SIGNATURES[name].partition(": ")
         self.is_module = "(" in start
         self.made_with = re.findall(r"(?<=[( ])(\w+)(?=[,)])", start)  # options are omitted
-        # Arguments and their dimensions, then the result's: [("mask", ["B", "T"]), ...]
-        self.arguments = [
-            (argument, re.findall(r"\w", dimensions))
-            for argument, dimensions in re.findall(r"(\w+|->) \(([^)]*)\)", call)
-        ]
-        self.returned = dict(self.arguments).get("->", [])
-        # This includes arguments without dimensions.
-        self.given = re.sub(r" \([^)]*\)", "", call.partition(" ->")[0]).split(", ")
+        given, _, returned = call.partition(" -> ")
+        # Arguments and the letters of their dimensions: {"mask": ["B", "T"]}; only tensors have any
+        self.arguments = {
+            argument: re.findall(r"\b\w\b", dimensions)
+            for argument, dimensions in re.findall(r"(\w+)(?: \(([^)]*)\))?", given)
+        }
+        self.returned = re.findall(r"\b\w\b", returned)
 
     def rules(self) -> list[Rule]:
         """Those that a part of this kind must hold."""
@@ -128,21 +128,22 @@ class Part:
 
     @cached_property
     def is_masked(self) -> bool:
-        """Whether it is given which words are padding."""
+        """Whether it is given which words are padding; True if its arguments are unknown."""
         if self.entry.uses_project_signature or self.kind.is_given_lengths:
             return True
-        return is_given_a_mask(self.entry, self.called)
+        given = parameters_of(self.called)
+        return any(
+            unknown(given, form.arguments) or any(meant(name, form.masks) for name in given)
+            for form in self.entry.call_forms
+        )
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
         return lengths if self.is_masked else (max(lengths),) * len(lengths)
 
     def accepts(self, option: str) -> bool:
-        given = inspect.signature(self.make).parameters.values()
-        return any(
-            parameter.name == option or parameter.kind is parameter.VAR_KEYWORD
-            for parameter in given
-        )
+        given = inspect.signature(self.make).parameters
+        return option in given or any(p.kind is p.VAR_KEYWORD for p in given.values())
 
     # --- how a sheet makes and calls it -----------------------------------------------------------
 
@@ -183,8 +184,8 @@ class Part:
         parameters = parameters_of(called)
 
         def call(*values: Any) -> Any:
-            names = dict(zip(self.kind.given, values, strict=False))
-            complete(names)
+            names = dict(zip(self.kind.arguments, values, strict=True))
+            add_mask_or_lengths(names)
             given, named = arguments_of(parameters, self.call_form.arguments, names)
             y = called(*given, **named)
             if isinstance(y, tuple) and self.call_form.result == "y":
@@ -193,14 +194,90 @@ class Part:
 
         return call
 
+    # --- calls with random parameters and inputs --------------------------------------------------
 
-def is_given_a_mask(entry: Entry, called: Callable[..., object]) -> bool:
-    """Returns whether an argument is a mask, or lengths; also if its arguments are unknown."""
-    given = parameters_of(called)
-    for form in entry.call_forms:
-        if unknown(given, form.arguments) or any(meant(name, form.masks) for name in given):
-            return True
-    return False
+    def inputs(self, *lengths: int, seed: int = 0) -> list[Tensor]:
+        """Returns the arguments for reviews of these lengths. Padding is random."""
+        lengths = self.lengths(*lengths)
+        sizes = self.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
+        made = []
+        for place, (name, dimensions) in enumerate(self.kind.arguments.items()):
+            shape = [sizes[letter] for letter in dimensions]
+            if name == "mask":
+                made.append(mask(*lengths).view(shape))
+            elif name.endswith("lengths"):
+                made.append(torch.tensor(lengths))
+            elif name in ("tokens", "target"):
+                words = torch.arange(math.prod(shape)) * 5 + 3 + seed
+                made.append((words % sizes["V"]).view(shape))
+            else:
+                made.append(normal(*shape, seed=seed + 100 * place))
+        return made
+
+    def net(self, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
+        """Returns the function, or a module in evaluation mode with random parameters, which is
+        called with the arguments of the kind. vectors, options: of a model.
+        """
+        if not self.entry.is_module:
+            return self.with_kind_arguments(self.make)
+        table_VD = vectors_VD() if vectors is None else vectors
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+        sizes = call_student(lambda: self.sizes)
+        module = call_student(self.build, table_VD, sizes, **options)
+        if not isinstance(module, nn.Module):
+            raise mistake("not-a-module", type=type(module).__name__)
+        if not self.entry.uses_project_signature:
+            called = getattr(module, self.entry.method or "forward")
+            object.__setattr__(module, "forward", self.kind.adapt(self, called, module))
+        if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+            self.call(module, *self.inputs(1))
+            unused = [k for k, p in module.named_parameters() if nn.parameter.is_lazy(p)]
+            if unused:
+                name = unused[0].rpartition(".")[0]
+                raise mistake("module-not-called", unused=name, names=", ".join(unused[:4]))
+        # With a factor of 1, words after plain layers are so similar that mistakes have small
+        # effects.
+        randomize(module, seed, 1.6 if self.kind.is_model else 1)
+        if self.kind.is_model and not self.entry.uses_project_signature:  # it may make its table
+            for parameter in module.parameters():
+                if parameter.shape == table_VD.shape:
+                    parameter.data.copy_(table_VD)
+        return module.eval()
+
+    def nets(self) -> Iterator[tuple[str, Any]]:
+        """Yields `net` with each combination of options that is implemented, after its text."""
+        for options in self.kind.variants:
+            if all(map(self.accepts, options)):
+                try:
+                    made = self.net(**options)
+                except StudentError as error:
+                    if isinstance(error.args[0], NotImplementedError) and options:
+                        continue
+                    raise
+                yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
+
+    def call(self, net: Callable[..., Any], *given: Any) -> Any:
+        """Returns the result for the kind's arguments, without weights that may come with it."""
+        y = call_student(net, *given)
+        return y[0] if isinstance(y, tuple) and y and self.kind.returns_weights else y
+
+
+def call_student(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Calls the student's code with copies of the arguments. Turns exceptions into StudentError."""
+    try:
+        return call(*(a.clone() if isinstance(a, Tensor) else a for a in arguments), **options)
+    except (KeyboardInterrupt, Mistake, NotChecked):
+        raise
+    except BaseException as error:  # SystemExit is one, too
+        raise StudentError(error) from error
+
+
+def randomize(module: nn.Module, seed: int, gain: float) -> None:
+    """Sets the parameters to random numbers, which do not depend on the options of the class."""
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and parameter.ndim and parameter.is_floating_point():
+            torch.default_generator.manual_seed(seed + zlib.crc32(name.encode()))
+            parameter.data.normal_(std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
 
 
 def arguments_of(
@@ -216,14 +293,11 @@ def arguments_of(
     return [evaluate(value, names) for value in wanted.values()], {}
 
 
-def complete(names: dict[str, Any]) -> None:
+def add_mask_or_lengths(names: dict[str, Any]) -> None:
     """Adds the lengths that belong to a mask, or the mask that belongs to lengths."""
     if "mask" in names:
-        mask = names["mask"]
-        names["lengths"] = mask.sum(-1)
-        if mask.ndim == 3 and mask.shape[1] == 1:
-            names["lengths"] = mask.sum(-1)[:, 0]
-    elif "tokens" in names and "lengths" in names:
+        names["lengths"] = names["mask"].flatten(1).sum(1)
+    elif "lengths" in names:
         places = torch.arange(names["tokens"].shape[1])
         names["mask"] = places < names["lengths"][:, None]
 

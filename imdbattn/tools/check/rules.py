@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.calling import call, call_student, cut, inputs, net_of, nets
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
-from imdbattn.tools.check.part import WIDTH, Part, Rule
+from imdbattn.tools.check.part import WIDTH, Part, Rule, call_student
 
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."
 
@@ -27,20 +26,20 @@ def require_shape(value: object, right: tuple[int, ...], text: str, part: Part) 
 
 def shape(part: Part) -> None:
     """The result has the documented shape, also for one review and for one word."""
-    net = net_of(part)
-    cases = [(len(n), n[0], inputs(part, *n)) for n in ((3, 3), (3,), (1, 1), (1,))]
-    cases.append((2, 3, [x[1:] for x in inputs(part, 3, 2, 1)]))  # each review has padding
+    net = part.net()
+    cases = [(len(n), n[0], part.inputs(*n)) for n in ((3, 3), (3,), (1, 1), (1,))]
+    cases.append((2, 3, [x[1:] for x in part.inputs(3, 2, 1)]))  # each review has padding
     for reviews, positions, given in cases:
         sizes = part.sizes | {"B": reviews, "T": positions, "Q": positions}
         text = f"For {reviews} reviews of {positions} positions, the result"
         right = tuple(sizes[letter] for letter in part.kind.returned)
-        require_shape(call(part, net, *given), right, text, part)
+        require_shape(part.call(net, *given), right, text, part)
 
 
 def repeatable(part: Part) -> None:
     """In evaluation mode the same input gives the same result twice."""
-    net = net_of(part)
-    first, _, again = (call(part, net, *inputs(part, *(3, 2) * 8, seed=s)) for s in (0, 1, 0))
+    net = part.net()
+    first, _, again = (part.call(net, *part.inputs(*(3, 2) * 8, seed=s)) for s in (0, 1, 0))
     if not same(again, first, 1e-5):
         if isinstance(net, nn.Module):
             require_no_lists(net)  # eval() does not turn off their dropout
@@ -50,33 +49,34 @@ def repeatable(part: Part) -> None:
 def input_unchanged(part: Part) -> None:
     """The input keeps its values."""
     lengths = (3, 0 if part.entry.uses_project_signature else 1)
-    given, net = inputs(part, *lengths), net_of(part)
+    given, net = part.inputs(*lengths), part.net()
     call_student(lambda: net(*given))
-    before = dict(zip(part.kind.given, inputs(part, *lengths), strict=False))
-    for name, after in zip(part.kind.given, given, strict=False):
-        if not torch.equal(before[name], after):
+    for name, before, after in zip(part.kind.arguments, part.inputs(*lengths), given, strict=True):
+        if not torch.equal(before, after):
             may_be_overwritten = part.kind.may_overwrite_first or not part.kind.is_module
-            if not may_be_overwritten or name != part.kind.given[0]:
-                raise mistake("changes-its-input", before[name], after, name=name)
+            if not may_be_overwritten or after is not given[0]:
+                raise mistake("changes-its-input", before, after, name=name)
             reason = f"Its argument {name} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
 
 
+def cut(value: Tensor, dimensions: list[str], length: int) -> Tensor:
+    return value.narrow(dimensions.index("T"), 0, length) if "T" in dimensions else value
+
+
 def batch(part: Part) -> None:
     """A review gives the same result alone, with padding, and in a batch with other reviews."""
-    *dimensions, (_, result) = part.kind.arguments
-    for text, net in nets(part):
+    dimensions, result = part.kind.arguments.values(), part.kind.returned
+    for text, net in part.nets():
         lengths = part.lengths(4, 2, 1, 3)
-        given = inputs(part, *lengths)
-        together = call(part, net, *given)
+        given = part.inputs(*lengths)
+        together = part.call(net, *given)
         for row, length in enumerate(lengths):
             review = [x[row : row + 1] for x in given]
-            words = [
-                cut(x, letters, length) for x, (_, letters) in zip(review, dimensions, strict=True)
-            ]
-            alone = call(part, net, *words)
+            words = [cut(x, letters, length) for x, letters in zip(review, dimensions, strict=True)]
+            alone = part.call(net, *words)
             values = {"text": text, "length": length, "more": 4 - length}
-            padded = cut(call(part, net, *review), result, length)
+            padded = cut(part.call(net, *review), result, length)
             if not same(padded, alone, 2e-3):
                 raise mistake("depends-on-padding", alone, padded, **values)
             other = cut(together[row : row + 1], result, length)
@@ -88,12 +88,12 @@ def finite(part: Part) -> None:
     """Padding, and a review without words, have finite results and gradients."""
     for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
         may_be_nan = 0 in lengths and not part.entry.uses_project_signature
-        for text, net in nets(part):
-            given = inputs(part, *lengths)
+        for text, net in part.nets():
+            given = part.inputs(*lengths)
             for x in given:
                 x.requires_grad_(x.is_floating_point())
             try:
-                y = call(part, net, *given)
+                y = part.call(net, *given)
             except StudentError as error:
                 if may_be_nan:
                     reason = type(error.args[0]).__name__
@@ -101,7 +101,7 @@ def finite(part: Part) -> None:
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
                 call_student(lambda y=y: y.square().sum().backward())
-            tensors = list(zip(part.kind.given, given, strict=False))
+            tensors = list(zip(part.kind.arguments, given, strict=True))
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
             grads = [(f"the gradient of {name}", x.grad) for name, x in tensors]
             for name, values in [("the result", y), *grads]:
@@ -128,10 +128,10 @@ def require_no_lists(net: nn.Module) -> None:
 
 def registered(part: Part) -> None:
     """Every layer and every weight is registered."""
-    *_, (_, net) = nets(part)
+    *_, (_, net) = part.nets()
     require_no_lists(net)
     if not part.kind.is_model:  # whose vectors and positions are not weights
-        require_parameters(net, net_of(part, seed=1), lambda: call(part, net, *inputs(part, 3, 2)))
+        require_parameters(net, part.net(seed=1), lambda: part.call(net, *part.inputs(3, 2)))
 
 
 def require_parameters(net: nn.Module, second: nn.Module, run: Callable[[], Tensor]) -> None:
@@ -159,10 +159,10 @@ def require_parameters(net: nn.Module, second: nn.Module, run: Callable[[], Tens
 
 def gradients(part: Part) -> None:
     """Every parameter receives a gradient."""
-    made = [net for _, net in nets(part)]
+    made = [net for _, net in part.nets()]
     used: set[str] = set()  # with any options: CLS is unused without its option
     for net in made:
-        if (y := call(part, net, *inputs(part, 3, 3, 3, 3))).requires_grad:
+        if (y := part.call(net, *part.inputs(3, 3, 3, 3))).requires_grad:
             call_student(lambda y=y: y.square().sum().backward())
         used |= {k for k, p in net.named_parameters() if p.grad is not None and bool(p.grad.any())}
     left = [(k, p) for k, p in made[0].named_parameters() if p.requires_grad and k not in used]
