@@ -11,7 +11,7 @@ import pytest
 
 import imdbattn.check
 from imdbattn.tools.check import process
-from imdbattn.tools.check.parts import check_file
+from imdbattn.tools.check.checking import check_file
 from imdbattn.tools.check.report import Outcome
 from tests.explorer import chromium, settle
 

@@ -21,7 +21,7 @@ import torch
 
 import imdbattn.check
 from imdbattn.errors import UserError
-from imdbattn.tools.check.parts import check_file
+from imdbattn.tools.check.checking import check_file
 from imdbattn.tools.check.report import Outcome, Result, as_text
 from imdbattn.tools.check.sheets import SHEETS, load
 from imdbattn.tools.check.tables import TABLES, Table

@@ -14,7 +14,7 @@ def grade(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
     """
     import torch
 
-    from imdbattn.tools.check.parts import check_objects
+    from imdbattn.tools.check.checking import check_objects
 
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     try:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from imdbattn.tools.check.formulas import Call, Names
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.formulas import Binding, Call, Names
+from imdbattn.tools.check.kinds import PositionsKind
+from imdbattn.tools.check.part import Part, call_student
 
 
 class FirstWord(nn.Module):
@@ -52,15 +53,23 @@ def share(
     return (predict(FirstWord.logits(first_N, training)) == labels_N).double().mean(0, keepdim=True)
 
 
-def accuracy_examples(part: Part) -> Names:
-    def loader(reviews: list[tuple[int, int]]) -> DataLoader[Any]:
-        first_N, labels_N = torch.tensor(reviews).unbind(1)
-        lengths_N = torch.arange(len(reviews)) % 3 + 1
-        words_NT = torch.where(torch.arange(2) < lengths_N[:, None] - 1, 7, 0)
-        return DataLoader(
-            TensorDataset(torch.cat([first_N[:, None], words_NT], 1), lengths_N, labels_N), 5
-        )
+def loader_of(reviews: list[tuple[int, int]]) -> DataLoader[Any]:
+    first_N, labels_N = torch.tensor(reviews).unbind(1)
+    lengths_N = torch.arange(len(reviews)) % 3 + 1
+    words_NT = torch.where(torch.arange(2) < lengths_N[:, None] - 1, 7, 0)
+    tokens_NT = torch.cat([first_N[:, None], words_NT], 1)
+    return DataLoader(TensorDataset(tokens_NT, lengths_N, labels_N), 5)
 
-    return {
-        "3 test batches, of 5, 5 and 2 reviews": (FirstWord().train(), loader(TRAIN), loader(TEST))
-    }
+
+class AccuracyKind(PositionsKind):
+    """A function of a model and two loaders."""
+
+    def examples(self, part: Part) -> Names:
+        given = FirstWord().train(), loader_of(TRAIN), loader_of(TEST)
+        return {"3 test batches, of 5, 5 and 2 reviews": given}
+
+    def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
+        return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))]
+
+    def result(self, part: Part, net: Any, given: Any) -> Tensor:
+        return torch.tensor([call_student(float, part.call(net, *given))])

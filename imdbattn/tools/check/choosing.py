@@ -11,12 +11,35 @@ from enum import IntEnum
 
 import torch
 
-import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.kinds import KINDS, agrees
+from imdbattn.tools.check import accuracy, attention, decoder, kinds, layers, model, rules
 from imdbattn.tools.check.numbers import Differs, NotChecked
-from imdbattn.tools.check.part import Part
+from imdbattn.tools.check.part import Kind, Part
 from imdbattn.tools.check.sheets import parameters_of, unknown
 from imdbattn.tools.check.tables import Mistake
+
+KIND_CLASSES: dict[str, type[Kind]] = {  # a part comes before those that use it
+    "masked_softmax": kinds.FormulaKind,
+    "scaled_dot_product_attention": attention.DotProductKind,
+    "MultiHeadAttention": attention.MultiHeadKind,
+    "MultiHeadSelfAttention": attention.MultiHeadSelfKind,
+    "CausalSelfAttention": attention.CausalKind,
+    "SelfAttention": attention.AttentionKind,
+    "masked_mean": kinds.MaskedMeanKind,
+    "positional_encoding": kinds.PositionsKind,
+    "PlainLayer": layers.LayerKind,
+    "ResidualLayer": layers.LayerKind,
+    "Classifier": model.ClassifierKind,
+    "test_accuracy": accuracy.AccuracyKind,
+    "AdditiveScore": attention.AdditiveKind,
+    "BilinearScore": attention.BilinearKind,
+    "DecoderAttention": attention.ContextKind,
+    "AdditiveAttention": attention.AdditiveKind,
+    "PositionalEncoding": kinds.EncodingKind,
+    "Model": model.ModelKind,
+    "Decoder": decoder.DecoderKind,
+    "Seq2Seq": decoder.Seq2SeqKind,
+}
+KINDS: dict[str, Kind] = {name: make(name) for name, make in KIND_CLASSES.items()}
 
 Test = Callable[[Part], object]
 # Findings that do not say which mistake it is
@@ -45,11 +68,11 @@ def choose_call(part: Part) -> Part:
         torch.set_default_dtype(dtype)
         if any(agreement_of(first, one) is Agreement.HOLDS for one in left):
             break
-    last = rules.batch if part.kind.is_model else agrees
+    last = rules.batch if part.kind.is_model else kinds.agrees
     for rule in (first, rules.repeatable, last):
         if agreement is Agreement.HOLDS:
             agreement, left = best_by(rule, left, Agreement.HOLDS if rule is last else None)
-    if agreement is Agreement.WRONG and last is agrees:
+    if agreement is Agreement.WRONG and last is kinds.agrees:
         _, left = best_by(diagnosed, left, Agreement.KNOWN_MISTAKE)
     return left[0]
 

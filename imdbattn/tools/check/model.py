@@ -1,8 +1,6 @@
-"""Rules of models: vectors -> + positions -> layers -> the mean of the words, or CLS -> logits.
+"""Models: vectors -> + positions -> layers -> the mean of the words, or CLS -> logits.
 
-CLASSIFIER: the rules of the model of --stub, which is given vectors, positions and cls. MODEL:
-those of models under any name. Shape suffixes: B reviews, T positions, V words of the
-vocabulary, D width, C classes.
+Shape suffixes: B reviews, T positions, V words of the vocabulary, D width, C classes.
 """
 
 import re
@@ -15,7 +13,15 @@ import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
 from imdbattn.tools.check.numbers import NotChecked, mask, mistake, same
-from imdbattn.tools.check.part import VECTORS, VOCABULARY, Part, Rule, call_student, vectors_VD
+from imdbattn.tools.check.part import (
+    VECTORS,
+    VOCABULARY,
+    Kind,
+    Part,
+    Rule,
+    call_student,
+    vectors_VD,
+)
 from imdbattn.tools.check.sheets import parameters_of
 from imdbattn.tools.check.tables import TABLES
 from imdbattn.tools.check.watching import module_calls, record
@@ -238,29 +244,51 @@ def added_positions(part: Part) -> None:
         raise mistake("positions-of-reviews", pe_BTD[0, 0], pe_BTD[1, 0])
 
 
-CLASSIFIER = [
-    *rules.FIRST,
-    Rule("logits", returns_logits, ("repeatable",)),
-    Rule("frozen-vectors", frozen_vectors),
-    Rule("ids", ids, ("repeatable", "frozen-vectors")),
-    Rule("mean", mean_or_cls, ("ids", "repeatable")),
-    Rule("order", order, ("ids", "repeatable", "mean")),
-    Rule("layers", layers),
-    Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, ("logits", "repeatable", "layers", "registered", "mean")),
-    Rule("positions", positions, ("repeatable", "order", "gradients"), option="positions"),
-    Rule("cls", cls, ("repeatable", "order", "gradients"), option="cls"),
-    Rule("batch", rules.batch, ("ids", "repeatable", "mean", "order", "positions", "cls")),
-    Rule("finite", rules.finite, ("batch", "input-unchanged")),
-]
-MODEL = [
-    *rules.FIRST,
-    Rule("logits", returns_logits, ("repeatable",)),
-    Rule("mean", mean_or_cls, ("repeatable",)),
-    Rule("layers", layers),
-    Rule("positions", added_positions, ("repeatable",)),
-    Rule("batch", rules.batch, ("repeatable", "logits", "mean", "positions")),
-    Rule("registered", rules.registered),
-    Rule("gradients", rules.gradients, ("logits", "layers", "registered", "mean", "batch")),
-    Rule("finite", rules.finite, ("batch", "input-unchanged")),
-]
+class ClassifierKind(Kind):
+    """The model of --stub, which is given vectors, positions and cls."""
+
+    is_model = True
+    variants: tuple[dict[str, Any], ...] = (
+        {},
+        {"positions": "sinusoidal"},
+        {"cls": True},
+        {"positions": "sinusoidal", "cls": True},
+    )
+
+    def rules(self) -> list[Rule]:
+        before_gradients = ("logits", "repeatable", "layers", "registered", "mean")
+        return [
+            *rules.FIRST,
+            Rule("logits", returns_logits, ("repeatable",)),
+            Rule("frozen-vectors", frozen_vectors),
+            Rule("ids", ids, ("repeatable", "frozen-vectors")),
+            Rule("mean", mean_or_cls, ("ids", "repeatable")),
+            Rule("order", order, ("ids", "repeatable", "mean")),
+            Rule("layers", layers),
+            Rule("registered", rules.registered),
+            Rule("gradients", rules.gradients, before_gradients),
+            Rule("positions", positions, ("repeatable", "order", "gradients"), option="positions"),
+            Rule("cls", cls, ("repeatable", "order", "gradients"), option="cls"),
+            Rule("batch", rules.batch, ("ids", "repeatable", "mean", "order", "positions", "cls")),
+            Rule("finite", rules.finite, ("batch", "input-unchanged")),
+        ]
+
+
+class ModelKind(Kind):
+    """A model under any name."""
+
+    is_model = True
+    also_called = ("Classifier", "model")
+
+    def rules(self) -> list[Rule]:
+        return [
+            *rules.FIRST,
+            Rule("logits", returns_logits, ("repeatable",)),
+            Rule("mean", mean_or_cls, ("repeatable",)),
+            Rule("layers", layers),
+            Rule("positions", added_positions, ("repeatable",)),
+            Rule("batch", rules.batch, ("repeatable", "logits", "mean", "positions")),
+            Rule("registered", rules.registered),
+            Rule("gradients", rules.gradients, ("logits", "layers", "registered", "mean", "batch")),
+            Rule("finite", rules.finite, ("batch", "input-unchanged")),
+        ]

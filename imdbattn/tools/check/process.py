@@ -120,7 +120,7 @@ def child() -> None:
     gc.disable()  # what is imported remains
     import torch
 
-    from imdbattn.tools.check.parts import check_file
+    from imdbattn.tools.check.checking import check_file
 
     gc.freeze()
     gc.enable()
