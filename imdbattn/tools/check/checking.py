@@ -164,28 +164,25 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
 
 def mistake_of(error: BaseException, part: str, file: str, signature: str = "") -> Mistake:
     """Returns the finding for an exception of the student's code."""
-    values = {
-        "part": part,
-        "signature": signature,
-        "message": f"{type(error).__name__}: {one_line(error)}",
-    }
     frames = traceback.extract_tb(error.__traceback__)
     lines = [
         f"Line {f.lineno}{f.filename[len(file) :]}"
         for f in frames
         if file and f.filename.startswith(file)
     ]
+    finding = "raises"
     if isinstance(error, NotImplementedError):
-        return describe("not-written-yet", **values)
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return describe("too-much-memory", **values)
-    if isinstance(error, TypeError) and not lines:
-        return describe("wrong-signature", **values)
-    where = [part, *lines][-1]
+        finding = "not-written-yet"
+    elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        finding = "too-much-memory"
+    elif isinstance(error, TypeError) and not lines:
+        finding = "wrong-signature"
     fix = "Correct that line." if lines else "Correct the call that raises it."
     if part == "file":  # at its import
         fix = 'Correct that line, or put tests and training under if __name__ == "__main__".'
-    return describe("raises", where=where, fix=fix, **values)
+    message = f"{type(error).__name__}: {one_line(error)}"
+    values = {"part": part, "where": [part, *lines][-1], "signature": signature}
+    return describe(finding, message=message, fix=fix, **values)
 
 
 # --- what a file has ------------------------------------------------------------------------------

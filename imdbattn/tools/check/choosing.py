@@ -109,7 +109,7 @@ def in_all_forms(part: Part) -> list[Part]:
 
 def diagnosed(part: Part) -> None:
     """The mistake is known."""
-    raise part.comparison.named() or part.comparison.unnamed()
+    raise part.comparison.finding()
 
 
 def agreement_of(rule: Test, part: Part) -> Agreement:

@@ -146,25 +146,20 @@ class Comparison:
         return found
 
     @torch.no_grad()
-    def named(self) -> Exception | None:
-        """Returns the known mistake that gives the results; None if there is none."""
+    def finding(self) -> Exception:
+        """Returns the known mistake that gives the results, or that they differ; NotCompared if the
+        parameters of the part may not be those of the formula.
+        """
         if self.known is None:
-            return None
+            found = self.differs("that of the formula", self.usual[0]) if self.usual else None
+            if found is None or any(binding.has_others for binding in self.bindings):
+                return NotCompared(
+                    "Results were not compared: the parameters of the formula were not recognized."
+                )
+            return replace(found, finding=self.table.texts.get("differs", found.finding))
         (finding, sentence, steps), names = self.known
         if finding == NOTE:
             return Differs(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
         change = self.change(finding, self.table)
         return Mistake(finding, sentence, self.example(right), change)
-
-    @torch.no_grad()
-    def unnamed(self) -> Exception:
-        """Returns the finding that the results differ, or NotCompared if the parameters of the part
-        may not be those of the formula.
-        """
-        found = self.differs("that of the formula", self.usual[0]) if self.usual else None
-        if found is None or any(binding.has_others for binding in self.bindings):
-            return NotCompared(
-                "Results were not compared: the parameters of the formula were not recognized."
-            )
-        return replace(found, finding=self.table.texts.get("differs", found.finding))

@@ -33,14 +33,13 @@ def reference(part: Part) -> str:
     comparison = part.comparison
     if comparison.is_right():
         return comparison.table.texts["holds"]
-    if named := comparison.named():
-        raise named
-    unnamed = comparison.unnamed()
-    if isinstance(unnamed, Mistake) and any(part.kind.arguments.values()):
+    finding = comparison.finding()
+    is_unnamed = comparison.known is None and isinstance(finding, Mistake)
+    if is_unnamed and any(part.kind.arguments.values()):
         rules.batch(part)
         if isinstance(part.net(), nn.Module):
             rules.gradients(part)
-    raise unnamed
+    raise finding
 
 
 RESULT_RULES = [

@@ -62,9 +62,10 @@ def difference(
     comparison = Comparison(part.name, part.change, TABLES[table], {text: ()}, [result], bindings)
     if comparison.is_right():
         return None
-    if named := comparison.named():
-        raise named
-    return comparison.unnamed()
+    finding = comparison.finding()
+    if comparison.known:
+        raise finding
+    return finding
 
 
 def returns_logits(part: Part) -> None:

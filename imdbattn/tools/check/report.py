@@ -79,7 +79,12 @@ class Outcome:
         """Returns the parts of the file with this name, or of the kind with this name."""
         if name in self.parts:
             return [name]
-        return [part for part in self.parts if name in self.labels.get(part, ())]
+        return [part for part in self.parts if name in self.labels[part]]
+
+    def results_of(self, name: str) -> list[Result]:
+        """Returns the results of the parts that are called so, also that one is missing."""
+        parts = {name, *self.called(name)}
+        return [result for result in self.results if result.part in parts]
 
     def of(self, held: bool | None) -> list[Result]:
         """Returns the checks that hold (True), do not hold (False), or were not made (None)."""
@@ -100,8 +105,7 @@ class Outcome:
         """
         earned: dict[str, float | None] = {}
         for name, most in (self.points or dict.fromkeys(self.parts, 1.0)).items():
-            parts = {name, *self.called(name)}
-            made = [r for r in self.results if r.part in parts and r.held is not None]
+            made = [r for r in self.results_of(name) if r.held is not None]
             share = sum(r.held is True for r in made) / max(1, len(made))
             if any(not r.held and r.check not in SAME_FUNCTION for r in made):
                 share = min(share, 0.5)
@@ -201,8 +205,7 @@ def as_gradescope(outcomes: list[Outcome]) -> str:
     """Returns a results.json of Gradescope: a test for each part, without points if not checked."""
     (outcome,), tests = outcomes, []
     for part, value in outcome.earned().items():
-        parts = {part, *outcome.called(part)}
-        text = "\n".join(explained(result) for result in outcome.of(False) if result.part in parts)
+        text = "\n".join(explained(r) for r in outcome.results_of(part) if r.held is False)
         test = {"name": part, "max_score": outcome.points.get(part, 1.0), "visibility": "visible"}
         if value is None:
             test["output"] = "Not graded: no check of this part could be made."
