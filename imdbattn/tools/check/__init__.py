@@ -18,8 +18,8 @@ def grade(*parts: Any, sheet: str | None = None, **named: Any) -> "Outcome":
 
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     try:
-        things = {part.__name__: part for part in parts} | named
-        *_, outcome = check_objects(things, sheet)
+        objects = {part.__name__: part for part in parts} | named
+        *_, outcome = check_objects(objects, sheet)
     finally:
         torch.set_default_dtype(dtype)
         torch.set_rng_state(state)

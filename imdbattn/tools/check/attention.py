@@ -57,7 +57,7 @@ class AttentionKind(FormulaKind):
 
     def numbers_of_heads(self, part: Part, roles: Roles) -> list[int]:
         q, _, v = (w.outputs for w in roles.projections)
-        allowed = (HEADS,) if "heads" in part.asked else self.heads
+        allowed = (HEADS,) if "heads" in part.make_expressions else self.heads
         return [heads for heads in allowed if q % heads == v % heads == 0]
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:

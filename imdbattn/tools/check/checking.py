@@ -11,7 +11,7 @@ import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check.choosing import KINDS, choose_call, has_shape, notes
 from imdbattn.tools.check.numbers import NotChecked, NotCompared, StudentError
-from imdbattn.tools.check.part import Own, Part, Rule
+from imdbattn.tools.check.part import Namespace, Part, Rule
 from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.sheets import SHEETS, Sheet, choose_sheet, load, matches
 from imdbattn.tools.check.tables import Mistake, describe
@@ -30,37 +30,38 @@ def check_file(
     outcome = Outcome(file, doing=["file", "import"])
     yield outcome
     try:
-        own = vars(source.load(file))
-        named = {part: required(own, part, name, file) for part, name in names.items()}
-        things = {name: thing for name, thing in own.items() if is_students(thing)}
-        sheet = sheet_of(things, named, sheet_name)
-        parts = parts_among(sheet, named | things, file, own)
+        namespace = vars(source.load(file))
+        named = {part: required(namespace, part, name, file) for part, name in names.items()}
+        objects = {name: obj for name, obj in namespace.items() if is_students(obj)}
+        sheet = sheet_of(objects, named, sheet_name)
+        parts = parts_among(sheet, named | objects, file, namespace)
     except UserError as error:
         outcome.error = str(error)
     except (Exception, SystemExit) as error:
         outcome.results.append(result_of("file", "import", mistake_of(error, "file", file)))
     else:
-        yield from check_each(parts, sheet, own, outcome)
+        yield from check_each(parts, sheet, outcome)
     outcome.done = True
     yield outcome
 
 
-def check_objects(things: Own, sheet_name: str | None = None) -> Iterator[Outcome]:
+def check_objects(objects: Namespace, sheet_name: str | None = None) -> Iterator[Outcome]:
     """As check_file, for classes and functions of this process by their names. Raises UserError."""
-    sheet = sheet_of(things, {}, sheet_name)
-    known = [id(thing) for *_, thing in matches(sheet, things)]
-    for name, thing in things.items():
-        if id(thing) not in known:
-            parts = ", ".join(sheet.parts)
-            raise UserError(f"{name} is none of {parts}: write grade(SelfAttention={name})")
-    own: Own = {}
-    for thing in things.values():
-        own |= getattr(thing, "__globals__", {})
-    yield from check_each(parts_among(sheet, things, "", own | things), sheet, things, Outcome())
+    sheet = sheet_of(objects, {}, sheet_name)
+    known = [id(obj) for *_, obj in matches(sheet, objects)]
+    for name, obj in objects.items():
+        if id(obj) not in known:
+            known_parts = ", ".join(sheet.parts)
+            raise UserError(f"{name} is none of {known_parts}: write grade(SelfAttention={name})")
+    namespace: Namespace = {}
+    for obj in objects.values():
+        namespace |= getattr(obj, "__globals__", {})
+    parts = parts_among(sheet, objects, "", namespace | objects)
+    yield from check_each(parts, sheet, Outcome())
 
 
-def check_each(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> Iterator[Outcome]:
-    """Yields the outcome before each check of these parts. own: the names of the file."""
+def check_each(parts: list[Part], sheet: Sheet, outcome: Outcome) -> Iterator[Outcome]:
+    """Yields the outcome before each check of these parts."""
     parts = sorted(parts, key=lambda part: [*KINDS].index(part.kind.name))
     outcome.sheet, outcome.expected = sheet.title, sheet.parts
     for part in parts:
@@ -72,25 +73,25 @@ def check_each(parts: list[Part], sheet: Sheet, own: Own, outcome: Outcome) -> I
         yield outcome
         chosen = choose_call(part)
         add_names(outcome, chosen, sheet)
-        helped = part_helped(chosen, parts, own)
-        reasons = [HELPER.format(helped, part.entry.signature)] if helped else notes(chosen)
-        for reason in reasons:
-            outcome.results.append(Result(part.name, "sheet", None, None, reason))
-        if helped:
+        user = user_of_helper(chosen, parts)
+        reason = f"It was not checked: {user} calls it, but not as {part.entry.signature}."
+        for text in [reason] if user else notes(chosen):
+            outcome.results.append(Result(part.name, "sheet", None, None, text))
+        if user:
             outcome.parts[part.name] = []
             continue
-        if (yield from run_rules(chosen, outcome, uses_wrong=uses(part.make, wrong, own))):
-            wrong.append(part.make)
+        if (yield from run_rules(chosen, outcome, uses_wrong=uses(part, wrong))):
+            wrong.append(part.definition)
     yield outcome
 
 
-def part_helped(part: Part, parts: list[Part], own: Own) -> str:
-    """Returns the name of a part of the right shape that uses this one, if this one has a part's
-    name but not its shape; "" if there is none.
+def user_of_helper(part: Part, parts: list[Part]) -> str:
+    """Returns the name of a part of the right shape that uses this one, if this one is a helper: it
+    has a part's name but not its shape; "" if there is none.
     """
     if not part.entry.any_name or has_shape(part):
         return ""
-    users = (user for user in parts if user is not part and uses(user.make, [part.make], own))
+    users = (user for user in parts if user.name != part.name and uses(user, [part.definition]))
     return next((user.name for user in users if has_shape(choose_call(user))), "")
 
 
@@ -188,20 +189,20 @@ def mistake_of(error: BaseException, part: str, file: str, signature: str = "") 
 # --- what a file has ------------------------------------------------------------------------------
 
 
-def is_students(thing: Any) -> bool:
+def is_students(obj: Any) -> bool:
     """Returns whether it can be called, and is not a class or function of torch."""
-    is_torchs = isinstance(thing, type | FunctionType) and thing.__module__.startswith("torch")
-    return callable(thing) and not is_torchs
+    is_torchs = isinstance(obj, type | FunctionType) and obj.__module__.startswith("torch")
+    return callable(obj) and not is_torchs
 
 
-def required(own: Own, part: str, name: str, file: str) -> Any:
+def required(namespace: Namespace, part: str, name: str, file: str) -> Any:
     """Returns the class or function that --name gives for a part. Raises UserError if absent."""
-    if not callable(own.get(name)):
+    if not callable(namespace.get(name)):
         raise UserError(f"--name {part}={name}: {file} has no class or function {name}")
-    return own[name]
+    return namespace[name]
 
 
-def sheet_of(things: Own, named: Own, sheet_name: str | None) -> Sheet:
+def sheet_of(objects: Namespace, named: Namespace, sheet_name: str | None) -> Sheet:
     """Returns the sheet of this name, or the one that has the parts that are named, or that the
     file is recognized as.
     """
@@ -209,36 +210,36 @@ def sheet_of(things: Own, named: Own, sheet_name: str | None) -> Sheet:
         return load(sheet_name)
     sheets = [load(name) for name in SHEETS]
     having = [sheet for sheet in sheets if named and named.keys() <= {*sheet.parts}]
-    return having[0] if having else choose_sheet(sheets, named | things)
+    return having[0] if having else choose_sheet(sheets, named | objects)
 
 
-def parts_among(sheet: Sheet, things: Own, file: str, own: Own) -> list[Part]:
-    """Returns the parts of the sheet among these things. Raises UserError if there is none."""
+def parts_among(sheet: Sheet, objects: Namespace, file: str, namespace: Namespace) -> list[Part]:
+    """Returns the parts of the sheet among these objects. Raises UserError if there is none."""
     parts: dict[str, Part] = {}
-    for entry, name, thing in matches(sheet, things):
+    for entry, name, obj in matches(sheet, objects):
         shown = name if entry.any_name or entry.name in parts else entry.name
         if shown not in parts:
             kind, form = KINDS[entry.kinds[0]], entry.call_forms[0]
-            parts[shown] = Part(shown, thing, entry, kind, file, own, form)
+            parts[shown] = Part(shown, obj, entry, kind, file, namespace, form)
     if not parts:
         stub = f"--stub {sheet.name} prints a file with all of them"
         raise UserError(f"{file or 'it'} has none of {', '.join(sheet.parts)}: {stub}")
     return list(parts.values())
 
 
-def names_in(thing: Any) -> set[str]:
+def names_in(obj: Any) -> set[str]:
     """Returns the names that a function, or the methods of a class, use."""
-    functions = vars(thing).values() if isinstance(thing, type) else [thing]
+    functions = vars(obj).values() if isinstance(obj, type) else [obj]
     codes = [getattr(function, "__code__", None) for function in functions]
     return set().union(*(source.loaded(code) for code in codes if code))
 
 
-def uses(thing: Any, others: list[Any], own: Own) -> bool:
-    """Returns whether a class or function of the file is one of the others, or uses it, also
-    through others of the file.
+def uses(part: Part, others: list[Any]) -> bool:
+    """Returns whether the part is one of the other classes and functions, or uses it, also through
+    others of the file.
     """
     seen: list[Any] = []
-    left = [thing]
+    left = [part.definition]
     while left:
         user = left.pop()
         if any(user is other for other in others):
@@ -247,5 +248,6 @@ def uses(thing: Any, others: list[Any], own: Own) -> bool:
             continue
         seen.append(user)
         left += getattr(user, "__bases__", ())
-        left += [own[name] for name in names_in(user) if callable(own.get(name))]
+        named = [part.namespace.get(name) for name in names_in(user)]
+        left += [obj for obj in named if callable(obj)]
     return False

@@ -97,10 +97,10 @@ def best_by(
 
 def in_all_forms(part: Part) -> list[Part]:
     """Returns the part as each of its kinds, with each call whose arguments it has."""
-    entry, given = part.entry, parameters_of(part.called)
-    forms = [form for form in entry.call_forms if not unknown(given, form.arguments)]
+    entry, parameters = part.entry, parameters_of(part.called)
+    forms = [form for form in entry.call_forms if not unknown(parameters, form.arguments)]
     forms = forms or entry.call_forms
-    if any("pad" in name for name in given):
+    if any("pad" in name for name in parameters):
         forms = [form for form in forms if form.is_given_padding] or forms
     return [
         replace(part, kind=KINDS[name], call_form=form) for name in entry.kinds for form in forms

@@ -107,22 +107,22 @@ def steps(part: Part) -> None:
 
 def encoder(part: Part) -> None:
     """The result depends on the encoder."""
-    net, given, others = part.net(), part.inputs(*LENGTHS), part.inputs(*LENGTHS, seed=1)
-    y = part.call(net, *given)
-    for place, finding in enumerate(UNUSED_INPUT_FINDINGS[part.kind.name]):
-        moved = [*given[:place], others[place], *given[place + 1 :]]
+    net, arguments, others = part.net(), part.inputs(*LENGTHS), part.inputs(*LENGTHS, seed=1)
+    y = part.call(net, *arguments)
+    for index, finding in enumerate(UNUSED_INPUT_FINDINGS[part.kind.name]):
+        moved = [*arguments[:index], others[index], *arguments[index + 1 :]]
         require_effect(finding, y, part.call(net, *moved))
 
 
 # --- states ---------------------------------------------------------------------------------------
 
 
-def recurrent_calls(part: Part, net: nn.Module, given: list[Tensor]) -> list[ModuleCall]:
+def recurrent_calls(part: Part, net: nn.Module, arguments: list[Tensor]) -> list[ModuleCall]:
     """Returns the calls of recurrent layers and cells. The state, h, or h and c, comes after the
     input, and after the result of a layer.
     """
     kinds = nn.RNNBase | nn.RNNCellBase
-    return [made for made in module_calls(part, net, *given) if isinstance(made[0], kinds)]
+    return [made for made in module_calls(part, net, *arguments) if isinstance(made[0], kinds)]
 
 
 def state_carried(part: Part) -> None:
@@ -151,13 +151,13 @@ def state_carried(part: Part) -> None:
 # --- attention ------------------------------------------------------------------------------------
 
 
-def weights_of(part: Part, net: nn.Module, given: list[Tensor]) -> list[Tensor]:
+def weights_of(part: Part, net: nn.Module, arguments: list[Tensor]) -> list[Tensor]:
     """Returns the weights over the encoder's words, (B, T), of each step: tensors that are not
     negative and sum to 1 along an axis of T words. Equal ones count once.
     """
     shape = len(LENGTHS), LENGTHS[0]
     found: list[Tensor] = []
-    for x in record(part, net, *given):
+    for x in record(part, net, *arguments):
         if sorted(n for n in x.shape if n > 1) == sorted(shape):
             x_BT = x.squeeze()
             x_BT = x_BT if x_BT.shape == shape else x_BT.mT
@@ -185,15 +185,15 @@ def prediction(part: Part) -> None:
         net = part.net(seed=seed)
         if not hasattr(net, "get_next_token"):
             raise NotChecked("The model has no get_next_token: the prediction was not compared.")
-        given = part.inputs(*LENGTHS, seed=seed)
-        (module, _, (outputs, *states)), *others = recurrent_calls(part, net, given)
+        arguments = part.inputs(*LENGTHS, seed=seed)
+        (module, _, (outputs, *states)), *others = recurrent_calls(part, net, arguments)
         if getattr(module, "bidirectional", False):  # the encoder; the decoder starts with a state
             states = next(before[1:] for other, before, _ in others if other is not module)
-        y, state = part.call(net, *given), states[0] if len(states) == 1 else tuple(states)
-        if outputs.shape[:2] != given[0].shape:
+        y, state = part.call(net, *arguments), states[0] if len(states) == 1 else tuple(states)
+        if outputs.shape[:2] != arguments[0].shape:
             outputs = outputs.transpose(0, 1)
         for step in range(STEPS):
-            words = given[1][:, step : step + 1]
+            words = arguments[1][:, step : step + 1]
             token, state = call_student(net.get_next_token, outputs, words, state)
             best = y[:, step].argmax(-1)
             if not torch.equal(token.reshape(-1), best):

@@ -97,7 +97,7 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
     """
     last: list[Tensor] = []
 
-    def keep(module: nn.Module, given: object, y: object) -> Any:
+    def keep(module: nn.Module, arguments: object, y: object) -> Any:
         if not isinstance(y, Tensor) or y.ndim != 3 or y.shape[:2] != (2, length):
             return None
         last[:] = [y.detach().requires_grad_()]
@@ -206,7 +206,7 @@ def positions(part: Part) -> None:
         return logits(part, tokens_BT, table=changed_VD)
 
     names = {"v": table_VD[tokens_BT], "T": 4, "logits": without}
-    encodings = [sinusoids, *filter(None, [part.own.get("positional_encoding")])]
+    encodings = [sinusoids, *filter(None, [part.namespace.get("positional_encoding")])]
     encoded = [names | {"pe": encode(8, VECTORS).to(table_VD.dtype)} for encode in encodings]
     if found := difference(part, "positions", y_BC, "3 reviews of 4 words", encoded):
         raise found
@@ -217,14 +217,14 @@ def positions(part: Part) -> None:
 
 def added_positions(part: Part) -> None:
     """The positions are added once, and each word is given those of its place."""
-    net, given = part.net(), part.inputs(4, 4, 4)
+    net, arguments = part.net(), part.inputs(4, 4, 4)
     named_so = [m for m in net.modules() if "pos" in type(m).__name__.lower()]
     seen = [
         results[0] - x[0]
-        for module, x, results in module_calls(part, net, *given)
+        for module, x, results in module_calls(part, net, *arguments)
         if module in named_so and x and len(results) == 1 and results[0].shape == x[0].shape
     ]
-    may_be_without = any(re.search("pos|pe(_|$)", k) for k in parameters_of(part.make))
+    may_be_without = any(re.search("pos|pe(_|$)", k) for k in parameters_of(part.definition))
     if named_so and not seen and not may_be_without:
         raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     if len(seen) > 1:
@@ -232,12 +232,12 @@ def added_positions(part: Part) -> None:
     if not seen:
         raise NotChecked("Positions were not checked: no module adds them.")
 
-    def rolled(module: nn.Module, given: object, y: object) -> Any:
+    def rolled(module: nn.Module, arguments: object, y: object) -> Any:
         return y.roll(1, -1) if module in named_so and isinstance(y, Tensor) else None
 
-    before = part.call(net, *given)
+    before = part.call(net, *arguments)
     with nn.modules.module.register_module_forward_hook(rolled):
-        if same(part.call(net, *given), before, NO_EFFECT):
+        if same(part.call(net, *arguments), before, NO_EFFECT):
             raise mistake("positions-not-used", name=type(named_so[0]).__name__)
     pe_BTD = seen[0] if len(seen[0]) == 3 else seen[0].transpose(0, 1)
     of_reviews = same(pe_BTD[:1].expand_as(pe_BTD), pe_BTD)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.tools.check.formulas import Comparison, evaluate
 from imdbattn.tools.check.numbers import NotChecked, StudentError, mask, mistake, normal
-from imdbattn.tools.check.sheets import CallForm, Entry, meant, parameters_of, unknown
+from imdbattn.tools.check.sheets import CallForm, Entry, parameters_of, pattern_of, unknown
 from imdbattn.tools.check.tables import SIGNATURES, TABLES, Mistake, Table
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
@@ -25,7 +25,7 @@ SIZES |= {"L": 2, "S": 4, "V": VOCABULARY}  # a decoder's layers, steps and word
 NAMES = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "vocabulary": VOCABULARY}
 NAMES |= {"classes": CLASSES, "query_width": QUERY_WIDTH, "key_width": WIDTH}
 
-Own = dict[str, Any]  # the names of a file
+Namespace = dict[str, Any]  # the names of a file
 
 
 def vectors_VD() -> Tensor:
@@ -59,11 +59,11 @@ class Kind:
         start, _, call = SIGNATURES[name].partition(": ")
         self.is_module = "(" in start
         self.made_with = re.findall(r"(?<=[( ])(\w+)(?=[,)])", start)  # options are omitted
-        given, _, returned = call.partition(" -> ")
+        arguments, _, returned = call.partition(" -> ")
         # Arguments and the letters of their dimensions: {"mask": ["B", "T"]}; only tensors have any
         self.arguments = {
             argument: re.findall(r"\b\w\b", dimensions)
-            for argument, dimensions in re.findall(r"(\w+)(?: \(([^)]*)\))?", given)
+            for argument, dimensions in re.findall(r"(\w+)(?: \(([^)]*)\))?", arguments)
         }
         self.returned = re.findall(r"\b\w\b", returned)
 
@@ -86,15 +86,15 @@ class Kind:
 class Part:
     """A class or function that a sheet asks for, as one of its kinds, with one of its calls.
 
-    own: all names of the file.
+    definition: the class or function. namespace: all names of the file.
     """
 
     name: str
-    make: Any
+    definition: Any
     entry: Entry
     kind: Kind
     file: str
-    own: Own
+    namespace: Namespace
     call_form: CallForm
 
     @cached_property
@@ -105,15 +105,17 @@ class Part:
     @property
     def called(self) -> Callable[..., Any]:
         """The function, or the method of the class that is called, without self."""
-        method = getattr(self.make, self.entry.method or "forward", None)
-        return partial(method, None) if isinstance(self.make, type) and method else self.make
+        method = getattr(self.definition, self.entry.method or "forward", None)
+        if isinstance(self.definition, type) and method:
+            return partial(method, None)
+        return self.definition
 
     @property
     def line(self) -> str:
         """Where a function, or the method that a class is called with, is defined, such as "line 12
         of cell 3"; "" if that is not in the file.
         """
-        code = getattr(getattr(self.called, "func", self.make), "__code__", None)
+        code = getattr(getattr(self.called, "func", self.definition), "__code__", None)
         if code is None or not self.file or not code.co_filename.startswith(self.file):
             return ""
         return f"line {code.co_firstlineno}{code.co_filename[len(self.file) :]}"
@@ -131,9 +133,9 @@ class Part:
         """Whether it is given which words are padding; True if its arguments are unknown."""
         if self.entry.uses_project_signature or self.kind.is_given_lengths:
             return True
-        given = parameters_of(self.called)
+        names = parameters_of(self.called)
         return any(
-            unknown(given, form.arguments) or any(meant(name, form.masks) for name in given)
+            unknown(names, form.arguments) or any(pattern_of(name, form.masks) for name in names)
             for form in self.entry.call_forms
         )
 
@@ -142,16 +144,17 @@ class Part:
         return lengths if self.is_masked else (max(lengths),) * len(lengths)
 
     def accepts(self, option: str) -> bool:
-        given = inspect.signature(self.make).parameters
-        return option in given or any(p.kind is p.VAR_KEYWORD for p in given.values())
+        parameters = inspect.signature(self.definition).parameters
+        return option in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     # --- how a sheet makes and calls it -----------------------------------------------------------
 
     @cached_property
-    def asked(self) -> set[str]:
+    def make_expressions(self) -> set[str]:
         """The expressions of what its class is given, such as "heads"."""
-        wanted = self.entry.make
-        return {str(wanted.get(meant(name, wanted) or "", "")) for name in parameters_of(self.make)}
+        values = self.entry.make
+        patterns = [pattern_of(name, values) for name in parameters_of(self.definition)]
+        return {str(values[pattern]) for pattern in patterns if pattern}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -159,7 +162,7 @@ class Part:
         if not self.entry.sizes:
             return SIZES
         module = self.build(vectors_VD(), SIZES)
-        classes = SIZES["C"] if "classes" in self.asked else class_count(module)
+        classes = SIZES["C"] if "classes" in self.make_expressions else class_count(module)
         names = {"it": module, "hidden": hidden_size, "vocabulary": vocabulary, "classes": classes}
         return SIZES | {k: evaluate(size, names) for k, size in self.entry.sizes.items()}
 
@@ -167,15 +170,15 @@ class Part:
         """Returns the student's module. options: of a model of this project."""
         names: dict[str, Any] = sizes | NAMES | {"vectors": table_VD}
         if self.entry.uses_project_signature:
-            return self.make(*(names[name] for name in self.kind.made_with), **options)
-        wanted, parameters = self.entry.make, parameters_of(self.make)
-        if self.entry.free and (other := unknown(parameters, wanted)):
+            return self.definition(*(names[name] for name in self.kind.made_with), **options)
+        expressions, parameters = self.entry.make, parameters_of(self.definition)
+        if self.entry.free and (other := unknown(parameters, expressions)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
-        if "D // heads" in self.asked and "heads" not in self.asked:
+        if "D // heads" in self.make_expressions and "heads" not in self.make_expressions:
             names["heads"] = 1  # the class is one head
-        settings = Settings(wanted, names)
-        given, named = arguments_of(parameters, wanted, names | {"settings": settings})
-        return self.make(*given, **named)
+        settings = Settings(expressions, names)
+        arguments, named = arguments_of(parameters, expressions, names | {"settings": settings})
+        return self.definition(*arguments, **named)
 
     def with_kind_arguments(self, called: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of the kind's arguments that calls another one as the sheet says."""
@@ -186,8 +189,8 @@ class Part:
         def call(*values: Any) -> Any:
             names = dict(zip(self.kind.arguments, values, strict=True))
             add_mask_or_lengths(names)
-            given, named = arguments_of(parameters, self.call_form.arguments, names)
-            y = called(*given, **named)
+            arguments, named = arguments_of(parameters, self.call_form.arguments, names)
+            y = called(*arguments, **named)
             if isinstance(y, tuple) and self.call_form.result == "y":
                 y = y[0]
             return evaluate(self.call_form.result, names | {"y": y})
@@ -201,7 +204,7 @@ class Part:
         lengths = self.lengths(*lengths)
         sizes = self.sizes | {"B": len(lengths), "T": max(lengths), "Q": max(lengths)}
         made = []
-        for place, (name, dimensions) in enumerate(self.kind.arguments.items()):
+        for index, (name, dimensions) in enumerate(self.kind.arguments.items()):
             shape = [sizes[letter] for letter in dimensions]
             if name == "mask":
                 made.append(mask(*lengths).view(shape))
@@ -211,7 +214,7 @@ class Part:
                 words = torch.arange(math.prod(shape)) * 5 + 3 + seed
                 made.append((words % sizes["V"]).view(shape))
             else:
-                made.append(normal(*shape, seed=seed + 100 * place))
+                made.append(normal(*shape, seed=seed + 100 * index))
         return made
 
     def net(self, vectors: Tensor | None = None, seed: int = 0, **options: Any) -> Any:
@@ -219,7 +222,7 @@ class Part:
         called with the arguments of the kind. vectors, options: of a model.
         """
         if not self.entry.is_module:
-            return self.with_kind_arguments(self.make)
+            return self.with_kind_arguments(self.definition)
         table_VD = vectors_VD() if vectors is None else vectors
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
         sizes = call_student(lambda: self.sizes)
@@ -256,9 +259,9 @@ class Part:
                     raise
                 yield "".join(f"With {name}={value!r}: " for name, value in options.items()), made
 
-    def call(self, net: Callable[..., Any], *given: Any) -> Any:
+    def call(self, net: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the result for the kind's arguments, without weights that may come with it."""
-        y = call_student(net, *given)
+        y = call_student(net, *arguments)
         return y[0] if isinstance(y, tuple) and y and self.kind.returns_weights else y
 
 
@@ -281,16 +284,16 @@ def randomize(module: nn.Module, seed: int, gain: float) -> None:
 
 
 def arguments_of(
-    given: dict[str, inspect.Parameter], wanted: dict[str, Any], names: dict[str, Any]
+    parameters: dict[str, inspect.Parameter], expressions: dict[str, Any], names: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Returns the arguments of a call, by name, or in the sheet's order if a name is unknown.
 
-    given: the parameters of what is called.
+    expressions: pattern of an argument's name -> its value, an expression of the names.
     """
-    keys = {name: meant(name, wanted) for name in given}
-    if given and not unknown(given, wanted):
-        return [], {name: evaluate(wanted[key], names) for name, key in keys.items() if key}
-    return [evaluate(value, names) for value in wanted.values()], {}
+    if not parameters or unknown(parameters, expressions):
+        return [evaluate(expression, names) for expression in expressions.values()], {}
+    patterns = {name: pattern_of(name, expressions) for name in parameters}
+    return [], {name: evaluate(expressions[key], names) for name, key in patterns.items() if key}
 
 
 def add_mask_or_lengths(names: dict[str, Any]) -> None:
@@ -298,8 +301,8 @@ def add_mask_or_lengths(names: dict[str, Any]) -> None:
     if "mask" in names:
         names["lengths"] = names["mask"].flatten(1).sum(1)
     elif "lengths" in names:
-        places = torch.arange(names["tokens"].shape[1])
-        names["mask"] = places < names["lengths"][:, None]
+        positions = torch.arange(names["tokens"].shape[1])
+        names["mask"] = positions < names["lengths"][:, None]
 
 
 def hidden_size(module: nn.Module) -> int:
@@ -328,13 +331,13 @@ class Settings:
     are given.
     """
 
-    def __init__(self, wanted: dict[str, Any], names: dict[str, Any]) -> None:
-        self._wanted, self._names = wanted, names
+    def __init__(self, expressions: dict[str, Any], names: dict[str, Any]) -> None:
+        self._expressions, self._names = expressions, names
 
     def __getattr__(self, name: str) -> Any:
-        key = meant(name, self._wanted)
+        key = pattern_of(name, self._expressions)
         if name.startswith("_") or key is None:
             raise AttributeError(f"it is not known what {name} is")
-        return evaluate(self._wanted[key], self._names)
+        return evaluate(self._expressions[key], self._names)
 
     __getitem__ = __getattr__

@@ -141,11 +141,11 @@ class Outcome:
         return as_text(self)
 
 
-def wrapped(start: str, text: str) -> str:
-    indent = " " * (len(start) - len(start.lstrip()) or 7)
+def wrapped(label: str, text: str) -> str:
+    indent = " " * (len(label) - len(label.lstrip()) or 7)
     text = "".join(c if c.isprintable() else " " for c in text)
     return textwrap.fill(
-        text, LINE_WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        text, LINE_WIDTH, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
     )
 
 
@@ -154,7 +154,7 @@ def explained(r: Result) -> str:
     line = f", {r.line}" if r.line else ""
     first = f"WRONG  {r.part}{line}: ", f"{r.finding}. {r.sentence}"
     lines = [first, ("       Example: ", r.example), ("       Change:  ", r.fix)]
-    return "\n".join(wrapped(start, text) for start, text in lines if text)
+    return "\n".join(wrapped(label, text) for label, text in lines if text)
 
 
 def as_text(outcome: Outcome) -> str:
@@ -183,10 +183,10 @@ def as_text(outcome: Outcome) -> str:
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
-    start = {"version": 2, "file": outcome.file}
+    values: dict[str, Any] = {"version": 2, "file": outcome.file}
     if outcome.error:
-        return start | {"error": outcome.error}
-    return start | {
+        return values | {"error": outcome.error}
+    return values | {
         "grade": {"held": sum(outcome.made), "of": len(outcome.made)},
         "points": outcome.earned() if outcome.points else None,
         "parts": list(outcome.parts),

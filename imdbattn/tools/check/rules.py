@@ -29,11 +29,11 @@ def shape(part: Part) -> None:
     net = part.net()
     cases = [(len(n), n[0], part.inputs(*n)) for n in ((3, 3), (3,), (1, 1), (1,))]
     cases.append((2, 3, [x[1:] for x in part.inputs(3, 2, 1)]))  # each review has padding
-    for reviews, positions, given in cases:
+    for reviews, positions, arguments in cases:
         sizes = part.sizes | {"B": reviews, "T": positions, "Q": positions}
         text = f"For {reviews} reviews of {positions} positions, the result"
         right = tuple(sizes[letter] for letter in part.kind.returned)
-        require_shape(part.call(net, *given), right, text, part)
+        require_shape(part.call(net, *arguments), right, text, part)
 
 
 def repeatable(part: Part) -> None:
@@ -49,13 +49,13 @@ def repeatable(part: Part) -> None:
 def input_unchanged(part: Part) -> None:
     """The input keeps its values."""
     lengths = (3, 0 if part.entry.uses_project_signature else 1)
-    given, net = part.inputs(*lengths), part.net()
-    call_student(lambda: net(*given))
-    for name, before, after in zip(part.kind.arguments, part.inputs(*lengths), given, strict=True):
-        if not torch.equal(before, after):
+    before, arguments, net = part.inputs(*lengths), part.inputs(*lengths), part.net()
+    call_student(lambda: net(*arguments))
+    for name, old, new in zip(part.kind.arguments, before, arguments, strict=True):
+        if not torch.equal(old, new):
             may_be_overwritten = part.kind.may_overwrite_first or not part.kind.is_module
-            if not may_be_overwritten or after is not given[0]:
-                raise mistake("changes-its-input", before, after, name=name)
+            if not may_be_overwritten or new is not arguments[0]:
+                raise mistake("changes-its-input", old, new, name=name)
             reason = f"Its argument {name} is changed in place"
             raise NotChecked(f"{reason}; a caller does not need it again.")
 
@@ -69,10 +69,10 @@ def batch(part: Part) -> None:
     dimensions, result = part.kind.arguments.values(), part.kind.returned
     for text, net in part.nets():
         lengths = part.lengths(4, 2, 1, 3)
-        given = part.inputs(*lengths)
-        together = part.call(net, *given)
+        arguments = part.inputs(*lengths)
+        together = part.call(net, *arguments)
         for row, length in enumerate(lengths):
-            review = [x[row : row + 1] for x in given]
+            review = [x[row : row + 1] for x in arguments]
             words = [cut(x, letters, length) for x, letters in zip(review, dimensions, strict=True)]
             alone = part.call(net, *words)
             values = {"text": text, "length": length, "more": 4 - length}
@@ -89,11 +89,11 @@ def finite(part: Part) -> None:
     for finding, lengths in (("nan-at-padding", (1, 2)), ("nan-without-words", (0, 2))):
         may_be_nan = 0 in lengths and not part.entry.uses_project_signature
         for text, net in part.nets():
-            given = part.inputs(*lengths)
-            for x in given:
+            arguments = part.inputs(*lengths)
+            for x in arguments:
                 x.requires_grad_(x.is_floating_point())
             try:
-                y = part.call(net, *given)
+                y = part.call(net, *arguments)
             except StudentError as error:
                 if may_be_nan:
                     reason = type(error.args[0]).__name__
@@ -101,7 +101,7 @@ def finite(part: Part) -> None:
                 raise
             if y.requires_grad and bool(y.isfinite().all()):
                 call_student(lambda y=y: y.square().sum().backward())
-            tensors = list(zip(part.kind.arguments, given, strict=True))
+            tensors = list(zip(part.kind.arguments, arguments, strict=True))
             tensors += net.named_parameters() if isinstance(net, nn.Module) else []
             grads = [(f"the gradient of {name}", x.grad) for name, x in tensors]
             for name, values in [("the result", y), *grads]:

@@ -42,9 +42,9 @@ class CallForm:
         return any("~mask" in value and "torch.zeros" not in value for value in values)
 
 
-def meant(name: str, wanted: Iterable[str]) -> str | None:
+def pattern_of(name: str, patterns: Iterable[str]) -> str | None:
     """Returns the first pattern that the name of an argument matches; None if there is none."""
-    return next((key for key in wanted if re.fullmatch(key, name)), None)
+    return next((pattern for pattern in patterns if re.fullmatch(pattern, name)), None)
 
 
 @dataclass
@@ -70,42 +70,42 @@ class Entry:
     change: str = ""
     stub: str = ""
 
-    def fits(self, name: str, thing: object) -> bool:
+    def fits(self, name: str, obj: object) -> bool:
         """Returns whether the class or function may be this one, by its name and its arguments."""
         if not any(re.fullmatch(pattern, name) for pattern in self.names):
             return False
         if self.uses_project_signature:
             return True
-        if self.method and not hasattr(thing, self.method):
+        if self.method and not hasattr(obj, self.method):
             return False
-        if not self.method and isinstance(thing, type) != self.is_module:
+        if not self.method and isinstance(obj, type) != self.is_module:
             return False
-        if self.any_name and isinstance(thing, type) and not self.can_be_called(thing):
+        if self.any_name and isinstance(obj, type) and not self.can_be_called(obj):
             return False
-        given = parameters_of(thing)
-        if self.needs and not any(meant(name, self.needs) for name in given):
+        parameters = parameters_of(obj)
+        if self.needs and not any(pattern_of(name, self.needs) for name in parameters):
             return False
-        return not any(meant(name, self.unless) for name in given)
+        return not any(pattern_of(name, self.unless) for name in parameters)
 
-    def can_be_called(self, thing: Any) -> bool:
+    def can_be_called(self, obj: Any) -> bool:
         """Returns whether a class takes as many arguments as one of the calls has; a mask may be
         absent.
         """
-        if (forward := getattr(thing, "forward", None)) is None:
+        if (forward := getattr(obj, "forward", None)) is None:
             return False
-        given = parameters_of(forward)
-        least, most = len(unknown(given, ())), len(given)
+        parameters = parameters_of(forward)
+        least, most = len(unknown(parameters, ())), len(parameters)
         return any(least <= len(form.arguments) <= most + 1 for form in self.call_forms)
 
     @property
     def is_module(self) -> bool:
         return "(" in SIGNATURES[self.kinds[0]].partition(":")[0] or bool(self.make)
 
-    def count_known_arguments(self, thing: Any) -> int:
+    def count_known_arguments(self, obj: Any) -> int:
         """Returns how many arguments of the class or function have a name that the sheet knows."""
         known = [*self.make, *(key for form in self.call_forms for key in form.arguments)]
-        given = arguments_named(thing, self.method or "forward")
-        return sum(meant(name, known) is not None for name in given)
+        names = arguments_named(obj, self.method or "forward")
+        return sum(pattern_of(name, known) is not None for name in names)
 
 
 @dataclass
@@ -129,10 +129,10 @@ class Sheet:
         return "\n\n\n".join([f'"""{text}"""', *stubs]) + "\n"
 
 
-def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
+def parameters_of(obj: Any) -> dict[str, inspect.Parameter]:
     """Returns the named parameters of a function, method or class, without self."""
     try:
-        found = dict(inspect.signature(thing).parameters)
+        found = dict(inspect.signature(obj).parameters)
     except (TypeError, ValueError):
         return {}
     found.pop("self", None)
@@ -188,41 +188,44 @@ def call_form_of(call: dict[str, Any]) -> CallForm:
     return CallForm(arguments, **{k: str(v) for k, v in call.items() if k in known})
 
 
-def choose_sheet(sheets: list[Sheet], own: Mapping[str, Any]) -> Sheet:
+def choose_sheet(sheets: list[Sheet], namespace: Mapping[str, Any]) -> Sheet:
     """Returns the sheet that most of these classes and functions of a file belong to, by their
     names. Of equal numbers, the names of arguments decide. The first sheet is that of the project.
     """
     best, best_rank = sheets[0], (0, 0, False)
     project: list[str] = []
     for sheet in sheets:
-        found = [match for match in matches(sheet, own) if not exchanges_masks(match[0], match[2])]
+        found = [
+            match for match in matches(sheet, namespace) if not exchanges_masks(match[0], match[2])
+        ]
         project += [name for entry, name, _ in found if entry.uses_project_signature]
         sure = {
-            entry.name: (entry, thing)
-            for entry, name, thing in found
+            entry.name: (entry, obj)
+            for entry, name, obj in found
             if not entry.any_name or (entry.needs and name not in project)
         }
-        agreement = sum(entry.count_known_arguments(thing) for entry, thing in sure.values())
+        agreement = sum(entry.count_known_arguments(obj) for entry, obj in sure.values())
         rank = len(sure), agreement, bool(found)
         if rank > best_rank:
             best, best_rank = sheet, rank
     return best
 
 
-def exchanges_masks(entry: Entry, thing: Any) -> bool:
+def exchanges_masks(entry: Entry, obj: Any) -> bool:
     """Returns whether it takes lengths instead of the mask of the signature, or vice versa."""
-    given = [word for word in ("len", "mask") if word in " ".join(arguments_named(thing))]
-    asked = "len" in entry.signature or "mask" in entry.signature
-    return asked and len(given) == 1 and given[0] not in entry.signature
+    names = " ".join(arguments_named(obj))
+    words = [word for word in ("len", "mask") if word in names]
+    has_either = "len" in entry.signature or "mask" in entry.signature
+    return has_either and len(words) == 1 and words[0] not in entry.signature
 
 
-def arguments_named(thing: Any, method: str = "forward") -> set[str]:
+def arguments_named(obj: Any, method: str = "forward") -> set[str]:
     """Returns the names of the arguments of a class, of its method, or of a function."""
-    called = getattr(thing, method, None) if isinstance(thing, type) else None
-    return {*parameters_of(thing), *(parameters_of(called) if called else ())}
+    called = getattr(obj, method, None) if isinstance(obj, type) else None
+    return {*parameters_of(obj), *(parameters_of(called) if called else ())}
 
 
-def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
+def matches(sheet: Sheet, namespace: Mapping[str, Any]) -> list[tuple[Entry, str, Any]]:
     """Returns the sheet's entries that the file has, with the name and the class or function.
 
     These belong to the first entry that they fit, and to each entry that has a method.
@@ -230,15 +233,16 @@ def matches(sheet: Sheet, own: Mapping[str, Any]) -> list[tuple[Entry, str, Any]
     found: list[tuple[Entry, str, Any]] = []
     taken: set[int] = set()
     for entry in sheet.entries:
-        for name, thing in own.items():
-            if entry.fits(name, thing) and (entry.method or id(thing) not in taken):
-                found.append((entry, name, thing))
+        for name, obj in namespace.items():
+            if entry.fits(name, obj) and (entry.method or id(obj) not in taken):
+                found.append((entry, name, obj))
                 if not entry.method:
-                    taken.add(id(thing))
+                    taken.add(id(obj))
     return found
 
 
-def unknown(given: Mapping[str, inspect.Parameter], wanted: Iterable[str]) -> list[str]:
+def unknown(parameters: Mapping[str, inspect.Parameter], patterns: Iterable[str]) -> list[str]:
     """Returns the required arguments that match none of the patterns."""
     empty = inspect.Parameter.empty
-    return [k for k, v in given.items() if v.default is empty and meant(k, wanted) is None]
+    required = [name for name, parameter in parameters.items() if parameter.default is empty]
+    return [name for name in required if pattern_of(name, patterns) is None]

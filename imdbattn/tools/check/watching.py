@@ -29,10 +29,10 @@ class Recorder(TorchDispatchMode):
         return result
 
 
-def record(part: Part, net: Callable[..., object], *given: Tensor) -> list[Tensor]:
+def record(part: Part, net: Callable[..., object], *arguments: Tensor) -> list[Tensor]:
     """Returns the tensors that the operations of a call make, in their order."""
     with Recorder() as recorder:
-        part.call(net, *given)
+        part.call(net, *arguments)
     return recorder.made
 
 
@@ -44,15 +44,15 @@ def copies(values: object) -> list[Tensor]:
 ModuleCall = tuple[nn.Module, list[Tensor], list[Tensor]]
 
 
-def module_calls(part: Part, net: Callable[..., object], *given: Tensor) -> list[ModuleCall]:
+def module_calls(part: Part, net: Callable[..., object], *arguments: Tensor) -> list[ModuleCall]:
     """Returns the calls of modules within a call: the module, and copies of the tensors that it is
     given and that it returns, without the lists in which they are.
     """
     found: list[ModuleCall] = []
 
-    def keep(module: nn.Module, arguments: Any, named: Any, y: Any) -> None:
-        found.append((module, copies((arguments, named)), copies(y)))
+    def keep(module: nn.Module, positional: Any, named: Any, y: Any) -> None:
+        found.append((module, copies((positional, named)), copies(y)))
 
     with nn.modules.module.register_module_forward_hook(keep, with_kwargs=True):
-        part.call(net, *given)
+        part.call(net, *arguments)
     return found
