@@ -40,11 +40,11 @@ def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any)
 
 
 def tensors(
-    part: Part, tokens: list[list[int]], lengths: list[int] | None = None, **options: Any
+    part: Part, net: nn.Module, tokens: list[list[int]], lengths: list[int] | None = None
 ) -> list[Tensor]:
     """Returns the tensors that the operations of a call make, in their order."""
     lengths_B = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return record(part, part.net(**options), torch.tensor(tokens), lengths_B)
+    return record(part, net, torch.tensor(tokens), lengths_B)
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -71,7 +71,8 @@ def difference(
 def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
-        made = tensors(part, [[a, b] for a in range(4) for b in (5, 8)], seed=seed)
+        reviews = [[first, second] for first in range(4) for second in (5, 8)]
+        made = tensors(part, part.net(seed=seed), reviews)
         *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             difference(part, "logits", y_BC, "8 reviews", linears)
@@ -110,23 +111,21 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
     return [n for grad_BTD in grads for n in range(length) if bool(grad_BTD[:, n].any())]
 
 
-def first_with_cls(part: Part, **options: Any) -> Tensor | None:
-    """Returns the vectors after one that is the same in all reviews, (B, T + 1, D); None if the
-    model makes no such tensor.
-    """
-    made = [
-        x for x in tensors(part, TWO_REVIEWS, **options) if x.ndim == 3 and x.shape[:2] == (2, 5)
-    ]
-    found = (x for x in made if same(x[0, 0], x[1, 0]) and not same(x[0, 1:], x[1, 1:]))
-    return next(found, None)
+def cls_vector(part: Part, net: nn.Module) -> Tensor | None:
+    """Returns the vector (D,) that is before the words of all reviews; None if there is none."""
+    made = tensors(part, net, TWO_REVIEWS)
+    longer = [x for x in made if x.ndim == 3 and x.shape[:2] == (2, 5)]
+    found = (x for x in longer if same(x[0, 0], x[1, 0]) and not same(x[0, 1:], x[1, 1:]))
+    return next((x[0, 0] for x in found), None)
 
 
 def mean_or_cls(part: Part) -> None:
     """The head reads the mean of the words, or a CLS vector that is trained."""
-    if (with_cls := first_with_cls(part)) is not None:
-        require_cls(part, with_cls[0, 0])
+    net = part.net()
+    if (cls_D := cls_vector(part, net)) is not None:
+        require_cls(part, cls_D)
         return
-    made = tensors(part, TWO_REVIEWS, [4, 2])
+    made = tensors(part, net, TWO_REVIEWS, [4, 2])
     n_B = torch.tensor([4, 2])
     w_BT1 = mask(4, 2)[..., None].to(torch.get_default_dtype())
     names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
@@ -139,10 +138,9 @@ def mean_or_cls(part: Part) -> None:
 
 def cls(part: Part) -> None:
     """The head reads a CLS vector before the words, which is trained."""
-    with_cls = first_with_cls(part, cls=True)
-    if with_cls is None:
+    if (cls_D := cls_vector(part, part.net(cls=True))) is None:
         raise mistake("cls-not-first", logits(part, ONE_REVIEW, cls=True))
-    require_cls(part, with_cls[0, 0], cls=True)
+    require_cls(part, cls_D, cls=True)
     order(part, cls=True)
 
 
@@ -154,9 +152,8 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     for parameter in net.parameters():
         if parameter.requires_grad:
             parameter.data += 0.5
-    with_others = record(part, net, torch.tensor(TWO_REVIEWS), torch.tensor([4, 4]))
-    firsts = [x[0, 0] for x in with_others if x.ndim == 3 and x.shape[:2] == (2, 5)]
-    if firsts and same(firsts[0], cls_D):
+    other_D = cls_vector(part, net)
+    if other_D is not None and same(other_D, cls_D):
         raise mistake("cls-not-trained", count=sum(p.requires_grad for p in net.parameters()))
     y, z = (logits(part, [[4, 2, last]], **options) for last in (9, 8))
     if same(y, z, NO_EFFECT):

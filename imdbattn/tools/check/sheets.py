@@ -5,6 +5,7 @@ Expressions of a sheet are Python; they are run like the solution that is checke
 """
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -163,18 +164,17 @@ def load(name: str) -> Sheet:
 def entry_of(part: str, keys: dict[str, Any]) -> Entry:
     if "kind" not in keys:
         raise UserError("it needs a kind")
-    kinds, patterns = as_list(keys["kind"]), [*keys.get("make", {})]
+    kinds = as_list(keys["kind"])
     if wrong := [kind for kind in kinds if kind not in SIGNATURES]:
         raise UserError(f"there is no kind {wrong[0]!r}; {', '.join(SIGNATURES)}")
     signature = SIGNATURES[kinds[0]]
     calls = keys.get("calls", {name: name for name in re.findall(r"\w+", signature)})
-    others: dict[str, Any] = {"signature": signature, "uses_project_signature": "calls" not in keys}
-    others |= {key: value for key, value in keys.items() if key not in ("kind", "calls")}
-    for key in ("names", "needs", "unless"):
-        others[key] = as_list(keys.get(key, [re.escape(part)] if key == "names" else []))
-        patterns += others[key]
-    for pattern in patterns:
+    defaults = {"names": re.escape(part), "needs": [], "unless": []}
+    patterns = {key: as_list(keys.get(key, default)) for key, default in defaults.items()}
+    for pattern in itertools.chain(keys.get("make", {}), *patterns.values()):
         re.compile(pattern)
+    others: dict[str, Any] = {"signature": signature, "uses_project_signature": "calls" not in keys}
+    others |= {key: value for key, value in keys.items() if key not in ("kind", "calls")} | patterns
     return Entry(part, kinds=kinds, call_forms=[*map(call_form_of, as_list(calls))], **others)
 
 
