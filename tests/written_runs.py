@@ -29,12 +29,14 @@ def write_run(
     fingerprint="f1",
     metrics=None,
     right=None,
+    overrides=None,
     **changed,
 ):
     """A run folder as training leaves it; `accuracy` of the reviews are right, by the same
     difficulty in all runs.
 
-    right: which of the reviews are right instead. changed: settings, with __ for a dot.
+    right: which of the reviews are right instead. changed: settings, with __ for a dot. overrides:
+    those that the run has recorded; by default, it records the changed settings.
     """
     config = OmegaConf.create(
         {"seed": seed, "model": {"name": model, "extends": EXTENDS.get(model)}}
@@ -43,8 +45,10 @@ def write_run(
     for key, value in (given | changed).items():
         OmegaConf.update(config, key.replace("__", "."), value)
     settings = OmegaConf.to_container(config)
-    words = [f"{key.replace('__', '.')}={value}" for key, value in changed.items()]
-    settings["overrides"] = named_overrides(words, settings)
+    if overrides is None:
+        words = [f"{key.replace('__', '.')}={value}" for key, value in changed.items()]
+        overrides = named_overrides(words, settings)
+    settings["overrides"] = overrides
     folder.mkdir(parents=True)
     OmegaConf.save(settings, folder / "config.yaml")
     difficulty = np.random.default_rng(0).permutation(REVIEWS) / REVIEWS

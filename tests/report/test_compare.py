@@ -28,12 +28,12 @@ from tests.written_runs import (
 )
 
 
-def labels_of(found: dict) -> list[str]:
-    return [variant["label"] for variant in found["variants"]]
+def labels_of(result: dict) -> list[str]:
+    return [variant["label"] for variant in result["variants"]]
 
 
-def steps_of(found: dict) -> list[tuple[str, str]]:
-    return [(pair["from"], pair["to"]) for pair in found["pairs"]]
+def steps_of(result: dict) -> list[tuple[str, str]]:
+    return [(pair["from"], pair["to"]) for pair in result["pairs"]]
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +47,13 @@ def ladder(tmp_path_factory) -> Path:
 
 
 def test_each_rung_is_compared_with_the_one_that_it_extends(ladder):
-    found = quick(ladder)
-    assert labels_of(found) == ["mean", "base", "residual"]
-    assert steps_of(found) == [("mean", "base"), ("base", "residual")]
-    assert [variant["seeds"] for variant in found["variants"]] == [[1, 2, 3]] * 3
-    assert (found["split"], found["count"], found["fingerprint"]) == ("test", REVIEWS, "f1")
-    assert [pair["verdict"] for pair in found["pairs"]] == ["better", "better"]
-    json.dumps(found, allow_nan=False)  # raises no exception
+    result = quick(ladder)
+    assert labels_of(result) == ["mean", "base", "residual"]
+    assert steps_of(result) == [("mean", "base"), ("base", "residual")]
+    assert [variant["seeds"] for variant in result["variants"]] == [[1, 2, 3]] * 3
+    assert (result["split"], result["count"], result["fingerprint"]) == ("test", REVIEWS, "f1")
+    assert [pair["verdict"] for pair in result["pairs"]] == ["better", "better"]
+    json.dumps(result, allow_nan=False)  # raises no exception
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def by_hand(tmp_path_factory) -> dict:
     """The mean, whose first seed is wrong at every fourth review, which has "not", and whose second
     is wrong at every fifth, which has "but"; and base, which is right.
     """
-    folder, places = tmp_path_factory.mktemp("by_hand"), np.arange(REVIEWS)
-    for seed, wrong in ((1, places % 4 == 0), (2, places % 5 == 0)):
+    folder, rows_N = tmp_path_factory.mktemp("by_hand"), np.arange(REVIEWS)
+    for seed, wrong in ((1, rows_N % 4 == 0), (2, rows_N % 5 == 0)):
         write_run(folder / f"mean{seed}", "mean", seed, right=~wrong)
         write_run(folder / f"base{seed}", "base", seed, right=wrong | True)
     return quick(folder)
@@ -103,11 +103,11 @@ def test_equal_texts_count_once_in_intervals_and_tests(tmp_path):
         folder = write_run(tmp_path / model, model, right=np.tile(right, 2))
         rows = pa.table({"row": np.arange(REVIEWS) + 7, "text": texts})
         pq.write_table(rows, folder / "reviews.parquet")
-    found = quick(tmp_path)
+    result = quick(tmp_path)
     mean, base = (right[:, None].astype(float) for right in rights.values())
     expected = statistics.estimate_share(mean)
-    assert found["variants"][0]["interval"] == pytest.approx(expected.interval)
-    (pair,) = found["pairs"]
+    assert result["variants"][0]["interval"] == pytest.approx(expected.interval)
+    (pair,) = result["pairs"]
     expected = statistics.estimate_difference(base, mean)
     assert pair["interval"] == pytest.approx(expected.interval)
     assert pair["p"] == pytest.approx(expected.p)
@@ -140,11 +140,11 @@ def test_equal_runs_of_two_students_are_both_shown_by_folder(tmp_path, listed):
         write_run(tmp_path / student / "run", accuracy=accuracy)
         write_run(tmp_path / student / "more" / "run", seed=2, accuracy=accuracy)
     folders = [tmp_path / student for student in students] if listed else [tmp_path]
-    found = quick(*folders, by_folder=True)
-    assert labels_of(found) == ["ali: mean", "cem: mean"]
-    assert [variant["seeds"] for variant in found["variants"]] == [[1, 2], [1, 2]]
-    assert steps_of(found) == [("ali: mean", "cem: mean")]
-    assert found["skipped"] == []
+    result = quick(*folders, by_folder=True)
+    assert labels_of(result) == ["ali: mean", "cem: mean"]
+    assert [variant["seeds"] for variant in result["variants"]] == [[1, 2], [1, 2]]
+    assert steps_of(result) == [("ali: mean", "cem: mean")]
+    assert result["skipped"] == []
     assert labels_of(quick(*folders)) == ["mean"]
 
 
@@ -152,8 +152,8 @@ def test_folders_of_two_students_with_one_name_are_shown_by_their_paths(tmp_path
     folders = [tmp_path / "ali" / "runs", tmp_path / "cem" / "runs"]
     for seed, folder in enumerate(folders):
         write_run(folder / "run", seed=seed)
-    found = quick(*folders, by_folder=True)
-    assert labels_of(found) == [f"{folder}: mean" for folder in folders]
+    result = quick(*folders, by_folder=True)
+    assert labels_of(result) == [f"{folder}: mean" for folder in folders]
 
 
 def not_finite(folder: Path) -> None:
@@ -189,9 +189,9 @@ def test_runs_that_cannot_be_compared_are_listed_with_the_reason(tmp_path):
     for no_run in ("good/evaluations", "wandb/run", ".hydra"):
         (tmp_path / no_run).mkdir(parents=True)
         (tmp_path / no_run / "config.yaml").write_text("")
-    found = quick(tmp_path, split="test")
-    assert [variant["seeds"] for variant in found["variants"]] == [[1]]
-    reasons = {Path(one["folder"]).name: one["reason"] for one in found["skipped"]}
+    result = quick(tmp_path, split="test")
+    assert [variant["seeds"] for variant in result["variants"]] == [[1]]
+    reasons = {Path(run["folder"]).name: run["reason"] for run in result["skipped"]}
     assert reasons.keys() == SKIPPED.keys()
     for name, (_, reason) in SKIPPED.items():
         assert reason in reasons[name]
@@ -205,24 +205,23 @@ def test_runs_of_different_test_sets_get_separate_tables(ladder, tmp_path):
     write_run(tmp_path / "residual", "residual", fingerprint="f2")
     large = {"metrics": {"test_set": "large"}, "right": np.ones(REVIEWS, bool)}
     write_run(tmp_path / "mean", "mean", fingerprint="f2", **large)
-    found = quick_sets(ladder, tmp_path)
-    assert [(one["fingerprint"], one["test_set"], labels_of(one)) for one in found] == [
+    sets = quick_sets(ladder, tmp_path)
+    assert [(of_set["fingerprint"], of_set["test_set"], labels_of(of_set)) for of_set in sets] == [
         ("f1", "small", ["mean", "base", "residual"]),
         ("f2", "large", ["mean", "residual"]),
     ]
-    assert found[0] == quick(ladder)
-    assert found[1] == quick(tmp_path)
+    assert sets == [quick(ladder), quick(tmp_path)]
     assert quick(ladder, tmp_path, split="validation")["count"] == REVIEWS
 
 
 def test_validation_is_compared_if_a_run_has_no_test_predictions(ladder, tmp_path):
     write_run(tmp_path / "tuning", "residual_pe", test=False)
-    found = quick(ladder, tmp_path)
-    assert (found["split"], found["fingerprint"]) == ("validation", "v1")
-    assert found["variants"][-1]["test"] is None
+    result = quick(ladder, tmp_path)
+    assert (result["split"], result["fingerprint"]) == ("validation", "v1")
+    assert result["variants"][-1]["test"] is None
     asked = quick(ladder, tmp_path, split="test")
     assert labels_of(asked) == ["mean", "base", "residual"]
-    assert [one["reason"] for one in asked["skipped"]] == ["it has no test predictions"]
+    assert [run["reason"] for run in asked["skipped"]] == ["it has no test predictions"]
     with pytest.raises(UserError, match=r"no run can be compared: .*it has no test predictions"):
         quick(tmp_path, split="test")
 
@@ -263,13 +262,11 @@ def test_a_variant_is_named_by_the_overrides_that_not_all_runs_have(tmp_path):
 def test_a_custom_tokenizer_and_a_quoted_path_are_shown_as_they_were_typed(tmp_path):
     write_run(tmp_path / "a", "mean")
     own = {"data__tokenizer": {"_target_": "mypkg.words"}, "data__extra": "'tables/more.csv'"}
-    run = write_run(tmp_path / "b", "base", **own)
-    config = OmegaConf.load(run / "config.yaml")
-    config.overrides = ["data.extra='tables/more.csv'", "data.tokenizer._target_=mypkg.words"]
-    OmegaConf.save(config, run / "config.yaml")
-    found = quick(tmp_path)
-    assert labels_of(found) == ["mean", "base extra=more.csv tokenizer=words"]
-    assert "data.tokenizer (ptb, not mypkg.words)" in " ".join(found["remarks"])
+    typed = ["data.extra='tables/more.csv'", "data.tokenizer._target_=mypkg.words"]
+    write_run(tmp_path / "b", "base", overrides=typed, **own)
+    result = quick(tmp_path)
+    assert labels_of(result) == ["mean", "base extra=more.csv tokenizer=words"]
+    assert "data.tokenizer (ptb, not mypkg.words)" in " ".join(result["remarks"])
 
 
 def test_additional_texts_whose_path_was_typed_in_two_ways_make_one_variant(tmp_path):
@@ -299,12 +296,10 @@ def test_variants_with_other_vectors_or_data_are_named_by_their_files(tmp_path):
 
 
 def test_settings_that_differ_without_an_override_are_named_by_the_experiment_or_a_folder(tmp_path):
-    for name in ("a", "b", "c"):
-        run = write_run(tmp_path / name, metrics={"val_fingerprint": "v2"} if name == "c" else None)
-        config = OmegaConf.load(run / "config.yaml")
-        if name == "b":  # its file sets the learning rate
-            config.overrides, config.optim.lr = ["experiment=curriculum"], 1.0
-        OmegaConf.save(config, run / "config.yaml")
+    write_run(tmp_path / "a")
+    # The file of the experiment sets the learning rate.
+    write_run(tmp_path / "b", overrides=["experiment=curriculum"], optim__lr=1.0)
+    write_run(tmp_path / "c", metrics={"val_fingerprint": "v2"})
     names = ["mean experiment=curriculum", f"mean in {tmp_path}/a", f"mean in {tmp_path}/c"]
     assert sorted(labels_of(quick(tmp_path))) == names
 
@@ -352,11 +347,11 @@ def test_a_rung_is_compared_with_a_variant_of_its_parent_on_the_same_data(tmp_pa
         write_run(tmp_path / name, "base", metrics={"vectors": "b"}, **own)
     own = {"data__tokenizer": "ptb", "optim__lr": 0.2}
     write_run(tmp_path / "residual", "residual", metrics={"vectors": "b"}, **own)
-    found = quick(tmp_path)
+    result = quick(tmp_path)
     others = ["base tokenizer=basic_english", "residual tokenizer=ptb lr=0.2"]
-    assert labels_of(found) == ["mean", "base", *others]
-    assert steps_of(found) == [("base", other) for other in others]
-    assert found["remarks"] == [
+    assert labels_of(result) == ["mean", "base", *others]
+    assert steps_of(result) == [("base", other) for other in others]
+    assert result["remarks"] == [
         "base is not compared with mean, which also differs in the word vectors; against= compares"
         " them.",
         "residual tokenizer=ptb lr=0.2 and base also differ in optim.lr (0.1, not 0.2).",
@@ -378,8 +373,8 @@ def test_all_variants_can_be_compared_with_one_in_the_sets_that_have_it(ladder, 
     assert steps_of(quick(ladder, against="base")) == [("base", "mean"), ("base", "residual")]
     for model in ("mean", "base", "residual_pe"):
         write_run(tmp_path / model, model, fingerprint="f2")
-    found = quick_sets(ladder, tmp_path, against="residual_pe")
-    assert [steps_of(one) for one in found] == [
+    sets = quick_sets(ladder, tmp_path, against="residual_pe")
+    assert [steps_of(of_set) for of_set in sets] == [
         [("mean", "base"), ("base", "residual")],
         [("residual_pe", "mean"), ("residual_pe", "base")],
     ]
@@ -434,8 +429,8 @@ def broken(labels, probabilities):
 
 def test_runs_are_compared_by_a_function_of_ones_own(ladder, own_module):
     own_module("costs", COSTS)
-    found = quick(ladder, metric="costs.cost")
-    variant = found["variants"][0]
+    result = quick(ladder, metric="costs.cost")
+    variant = result["variants"][0]
     tables = [
         pq.read_table(ladder / "day" / f"mean-{seed}" / "predictions.parquet") for seed in (1, 2, 3)
     ]
@@ -457,34 +452,34 @@ def test_the_command_compares_the_runs_that_training_wrote(trained, shell, tmp_p
         shutil.copytree(trained(rung)[0], runs / rung, ignore=shutil.ignore_patterns("checkpoints"))
     done = shell("compare", f"runs={runs}", "against=mean")
     assert done.returncode == 0, done.stderr
-    found = json.loads((runs / "comparison" / "comparison.json").read_text())
-    assert (labels_of(found), found["environments"][0]["threads"]) == (["mean", "residual"], 1)
-    assert found["variants"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
-    assert "val/accuracy" in found["variants"][1]["curves"]
-    assert sentence(found["pairs"][0]) in " ".join(done.stdout.split())
+    result = json.loads((runs / "comparison" / "comparison.json").read_text())
+    assert (labels_of(result), result["environments"][0]["threads"]) == (["mean", "residual"], 1)
+    assert result["variants"][1]["test"]["mean"] == trained("residual")[1]["test_accuracy"]
+    assert "val/accuracy" in result["variants"][1]["curves"]
+    assert sentence(result["pairs"][0]) in " ".join(done.stdout.split())
 
 
 @pytest.fixture(scope="module")
 def by_range(tmp_path_factory) -> Path:
     """Two models on three ranges of lengths, with two seeds; the first is found last."""
     folder = tmp_path_factory.mktemp("decoded")
-    for place, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
+    for parent, model, further in (("a", "seq2seq_attention", 1.6), ("b", "seq2seq", 0.9)):
         for longest in (10, 20, 5):
             for seed in (1, 2):
-                one = folder / place / f"{longest}-{seed}"
-                write_decoded(one, model, seed, further * longest, (1, longest))
+                run = folder / parent / f"{longest}-{seed}"
+                write_decoded(run, model, seed, further * longest, (1, longest))
     return folder
 
 
 def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
-    found = quick(by_range)
-    variant = found["variants"][4]
+    result = quick(by_range)
+    variant = result["variants"][4]
     tables = [
         pq.read_table(by_range / "a" / f"10-{seed}" / "predictions.parquet") for seed in (1, 2)
     ]
     right = np.array([table["right"].to_numpy() for table in tables])
-    assert (found["items"], found["count"]) == ("strings", REVIEWS)
-    assert found["labels"] == variant["confusion"] == []
+    assert (result["items"], result["count"]) == ("strings", REVIEWS)
+    assert result["labels"] == variant["confusion"] == []
     assert variant["test"]["values"] == pytest.approx(right.mean(1))
     confidence = [table["probability"].to_numpy() for table in tables]
     assert variant["ece"] == pytest.approx(
@@ -496,13 +491,14 @@ def test_an_encoder_decoder_is_compared_by_its_exact_outputs(by_range):
 
 
 def test_encoder_decoders_are_compared_by_range_of_training_and_each_validation_set(by_range):
-    found = quick(by_range)
+    result = quick(by_range)
     ranges = ("lengths=[1, 5]", "lengths=[1, 10]", "lengths=[1, 20]")
-    assert labels_of(found) == [
-        f"{model} {one}" for model in ("seq2seq", "seq2seq_attention") for one in ranges
+    assert labels_of(result) == [
+        f"{model} {lengths}" for model in ("seq2seq", "seq2seq_attention") for lengths in ranges
     ]
-    assert [one["trained_on"] for one in found["variants"]] == [[1, 5], [1, 10], [1, 20]] * 2
-    assert not found["one_validation"]
+    trained_on = [variant["trained_on"] for variant in result["variants"]]
+    assert trained_on == [[1, 5], [1, 10], [1, 20]] * 2
+    assert not result["one_validation"]
     apart = quick_sets(by_range, split="validation")
-    counts = {one["fingerprint"]: len(one["variants"]) for one in apart}
+    counts = {of_set["fingerprint"]: len(of_set["variants"]) for of_set in apart}
     assert counts == {"v5": 2, "v10": 2, "v20": 2}

@@ -64,7 +64,7 @@ def test_page_markdown_and_terminal_state_the_same_result(written):
         (folder / "comparison.md").read_text().replace("\\", ""),
     )
     for text in (*texts, printed(comparison)):
-        assert [one for one in told if one not in text] == []
+        assert [line for line in told if line not in text] == []
 
 
 def test_the_tables_for_print_are_those_of_the_page(written):
@@ -121,7 +121,7 @@ def test_a_negative_metric_has_a_minus_sign_and_zero_has_none():
         variant["interval"] = [-1.5, -0.0]
     lines = printed(comparison).splitlines()
     for name, cost in (("mean", "0 ± 0.25"), ("base", "−0.5 ± 0.25"), ("residual", "−1 ± 0.25")):
-        (line,) = (one for one in lines if one.startswith(f"{name}  "))
+        (line,) = (text for text in lines if text.startswith(f"{name}  "))
         assert f"  {cost}  " in line
         assert "  −1.5–0 " in line
 

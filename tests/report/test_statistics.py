@@ -234,7 +234,7 @@ def test_the_interval_of_a_metric_that_is_a_mean_is_that_of_the_mean(reviews):
     labels_N = rng.integers(2, size=reviews)
     chances = [rng.dirichlet((1, 1), reviews) for _ in range(2)]
     values = statistics.pseudo_values(accuracy, labels_N, chances, text_index_N)
-    right_NS = np.stack([one.argmax(1) == labels_N for one in chances], axis=1).astype(float)
+    right_NS = np.stack([p_NC.argmax(1) == labels_N for p_NC in chances], axis=1).astype(float)
     assert len(values) == min(reviews * 4 // 5, statistics.GROUPS)
     assert values.mean(0) == pytest.approx(right_NS.mean(0))
     assert statistics.estimate_mean(np.full((2, 3), 0.1))[1:] == (None, 1.0), "only rounding varies"

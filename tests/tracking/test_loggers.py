@@ -123,7 +123,8 @@ def test_mlflow_has_curves_settings_and_results(settings, small, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     metrics = train(settings, small, tmp_path / "run", "logger=mlflow")
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(ids)
     assert (run.info.run_name, run.info.status) == ("mean-s1", "FINISHED")
     assert len(client.get_metric_history(run.info.run_id, "val/accuracy")) == 2
     assert run.data.metrics["test/accuracy"] == pytest.approx(metrics["test_accuracy"])

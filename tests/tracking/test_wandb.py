@@ -50,10 +50,10 @@ def sweep(small, settings, tmp_path_factory):
         metrics = fit(drawn, folder / "residual_pe")
         options = with_defaults("compare", runs=[folder])
         _, sets = write_comparison(options, folder / "comparison")
-        ((place, comparison),) = sets.items()
-        Tracker(settings(*words).logger).publish_comparison(comparison, place, "a-sweep")
+        ((compared, comparison),) = sets.items()
+        Tracker(settings(*words).logger).publish_comparison(comparison, compared, "a-sweep")
     run = read_back(folder / "residual_pe")
-    return folder / "residual_pe", metrics, run, comparison, read_back(place)
+    return folder / "residual_pe", metrics, run, comparison, read_back(compared)
 
 
 def test_a_run_has_its_name_group_tags_config_and_results(sweep):
@@ -221,7 +221,7 @@ def agents_command(sweep: dict) -> list[str]:
     chosen = [f"{name}={first_choice(values)}" for name, values in sweep["parameters"].items()]
     macros = {"${env}": ["/usr/bin/env"], "${interpreter}": ["python"]}
     macros |= {"${program}": [sweep["program"]], "${args_no_hyphens}": chosen}
-    return [one for word in sweep["command"] for one in macros.get(word, [word])]
+    return [part for word in sweep["command"] for part in macros.get(word, [word])]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -231,9 +231,9 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
     fixed = [word for word in sweep["command"] if "=" in word and "${" not in word]
     known = flattened(settings(*fixed).dump()) | {"model": None}
     assert sweep["parameters"].keys() <= known.keys()
-    for place in (0, -1):
+    for choice in (0, -1):
         chosen = [
-            f"{name}={choices.get('values', [choices.get('min'), choices.get('max')])[place]}"
+            f"{name}={choices.get('values', [choices.get('min'), choices.get('max')])[choice]}"
             for name, choices in sweep["parameters"].items()
         ]
         settings(*fixed, *chosen)
