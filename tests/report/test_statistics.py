@@ -20,39 +20,32 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from imdbattn.report import statistics
 
 
-def right_answers(rng, reviews, seeds, spread, shift=0.0):
-    """(N, S) of each of several variants: easy and hard reviews, good and bad seeds; `shift` makes
-    the last one better.
+def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
+    """The share of decided draws, and the share of intervals that contain the true difference, of
+    two variants with easy and hard reviews, and with good and bad seeds.
 
     seeds: of each variant. spread: standard deviation of the logit over the seeds of each variant.
+    shift: makes the second variant better.
     """
-    difficulty_N1 = rng.normal(1.8, 1.5, (reviews, 1))
-    gains = [0.0] * (len(seeds) - 1) + [shift]
-    logits = [
-        gain + difficulty_N1 + rng.normal(0, sd, n)
-        for gain, n, sd in zip(gains, seeds, spread, strict=True)
-    ]
-    return [rng.random(logit_NS.shape) < expit(logit_NS) for logit_NS in logits]
-
-
-def compared(variants):
-    """Verdict and interval of the second variant's difference from the first."""
-    old, new = (variant.astype(float) for variant in variants)
-    estimate = statistics.estimate_difference(new, old)
-    return statistics.verdict(estimate.p, estimate.mean), *estimate.interval
-
-
-def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
-    """The share of decided draws, and the share of intervals that contain the true difference."""
     normal = np.random.default_rng(9).normal(size=1_000_000)
-    old, to = (1.8 + np.hypot(1.5, sd) * normal for sd in spread)
-    true = expit(to + shift).mean() - expit(old).mean()
-    found = []
+    old, new = (1.8 + np.hypot(1.5, sd) * normal for sd in spread)
+    true = expit(new + shift).mean() - expit(old).mean()
+    results = []
     for draw in range(draws):
-        variants = right_answers(np.random.default_rng([draw, 7]), reviews, seeds, spread, shift)
-        decided, low, high = compared(variants)
-        found.append((decided != "undecided", low <= true <= high))
-    return np.mean(found, axis=0)
+        rng = np.random.default_rng([draw, 7])
+        difficulty_N1 = rng.normal(1.8, 1.5, (reviews, 1))
+        logits = [
+            gain + difficulty_N1 + rng.normal(0, sd, n)
+            for gain, sd, n in zip((0.0, shift), spread, seeds, strict=True)
+        ]
+        old_NS, new_NS = (
+            (rng.random(logit_NS.shape) < expit(logit_NS)).astype(float) for logit_NS in logits
+        )
+        estimate = statistics.estimate_difference(new_NS, old_NS)
+        low, high = estimate.interval
+        is_decided = statistics.verdict(estimate.p, estimate.mean) != "undecided"
+        results.append((is_decided, low <= true <= high))
+    return np.mean(results, axis=0)
 
 
 @pytest.mark.parametrize(

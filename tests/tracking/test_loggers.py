@@ -114,9 +114,8 @@ def test_an_installed_package_that_a_logger_needs_is_found_by_its_name(settings,
 def test_a_wrong_argument_of_a_logger_is_one_line_before_data_are_read(
     settings, small, tmp_path, own, word, message
 ):
-    words = [*(word for word in small if not word.startswith("logger")), own[1]]
     with pytest.raises(UserError, match=message):
-        fit(settings(*words, word, "data.path=missing"), tmp_path / "run")
+        train(settings, small, tmp_path / "run", own[1], word, "data.path=missing")
 
 
 def test_mlflow_has_curves_settings_and_results(settings, small, tmp_path):
