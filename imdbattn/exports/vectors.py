@@ -50,33 +50,32 @@ def choose_vectors(
                 " the run"
             )
         return predictor, facts
-    words_K = None
-    if options.vectors == "training":
-        words_K = training_words(predictor, metrics)
+    words_K = training_words(predictor, metrics) if options.vectors == "training" else None
     chosen = predictor if words_K is None else with_words(predictor, words_K)
     split = "test" if (run.folder / SPLIT_FILES["test"][1]).exists() else "validation"
     texts = read_texts(run.folder / SPLIT_FILES[split][1])
     before = labels_of(predictor, texts)
     labels = before if words_K is None else labels_of(chosen, texts)
     changed = sum(map(ne, labels, before))
-    facts = {
-        "vectors": "all" if words_K is None else "training",
-        "words": len(chosen.vectors.words),
-        "of_words": len(predictor.vectors.words),
-        "precision": "float32",
-        "split": split,
-        "reviews": len(texts),
-        "changed_labels": changed,
-    }
     line = f"{changed} of {len(texts)} {split} reviews change their label"
     if changed > MAY_CHANGE * len(texts):
         log.warning("%s, because words that training lacks are omitted: use vectors=all", line)
     else:
         log.info(line)
+    precision = "float32"
     if options.precision == "auto":
         half = rounded(chosen, torch.float16)
         if np.isfinite(half.vectors.table_VD).all() and labels_of(half, texts) == labels:
-            return half, facts | {"precision": "float16"}
+            chosen, precision = half, "float16"
+    facts = {
+        "vectors": "all" if words_K is None else "training",
+        "words": len(chosen.vectors.words),
+        "of_words": len(predictor.vectors.words),
+        "precision": precision,
+        "split": split,
+        "reviews": len(texts),
+        "changed_labels": changed,
+    }
     return chosen, facts
 
 
@@ -103,20 +102,18 @@ def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor |
 
     try:
         corpus = ReviewData.read(predictor.settings)
-    except (UserError, OSError) as error:
-        problem = f"are not available: {error}"
-    else:
         facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
         facts["source_key"] = corpus.source_key
         if corpus.vectors.fingerprint != predictor.vectors.fingerprint:
-            problem = "have other ids: the vectors are those of an export, or have changed"
-        elif facts.items() <= metrics.items():
-            ids = corpus.splits["train"].ids
-            return torch.bincount(ids, minlength=len(predictor.vectors.table_VD))
-        else:
-            problem = "have changed since the run"
-    log.warning("Words are not chosen by training, because its reviews %s", problem)
-    return None
+            raise UserError(
+                "the reviews have other ids: the vectors are those of an export, or have changed"
+            )
+        if not facts.items() <= metrics.items():
+            raise UserError("the reviews have changed since the run")
+    except (UserError, OSError) as error:
+        log.warning("Words are not chosen by training: %s", error)
+        return None
+    return torch.bincount(corpus.splits["train"].ids, minlength=len(predictor.vectors.table_VD))
 
 
 def labels_of(predictor: ReviewPredictor, texts: Sequence[str]) -> list[str]:
