@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { largestOf } from "./matrix.js";
 import { t } from "./texts.js";
-import { channels, color, count, el, mixed, percent, quoted } from "./tools.js";
+import { count, el, percent, quoted } from "./tools.js";
 
 const MOST_PADDING = 20;
 const LISTED = 8; // keys with the largest weights
@@ -13,7 +13,7 @@ const PAD = "<pad>";
 export class Cell {
   /** page: {choose(run, cell or null)} */
   constructor(run, page) {
-    Object.assign(this, { run, page, strips: [] });
+    Object.assign(this, { run, page });
     this.body = el("div");
     this.padding = el("input", { type: "number", min: 0, max: MOST_PADDING, on: { input: () => this.change() } });
     this.unmasked = el("input", { type: "checkbox", on: { change: () => this.change() } });
@@ -51,7 +51,6 @@ export class Cell {
   }
 
   show(facts) {
-    this.strips = [];
     const { key } = this.chosen;
     if (key >= facts.names.length) return this.page.choose(this.run.id, null);
     const focus = document.activeElement?.dataset?.key;
@@ -62,7 +61,6 @@ export class Cell {
     this.row = { largest, exp, sum: exp.reduce((sum, value) => sum + value, 0) };
     this.body.replaceChildren(title, ...this.vectors(facts), this.steps(facts), this.softmax(facts), this.effect(facts));
     if (focus !== undefined) this.body.querySelector(`[data-key="${focus}"]`)?.focus({ preventScroll: true });
-    this.draw();
   }
 
   /** q, k and their products as strips; pointing at a dimension, or an arrow key, shows its numbers. */
@@ -77,7 +75,7 @@ export class Cell {
     const line = el("p", { class: "at", "aria-live": "polite" });
     const strips = vectors.flatMap(([name, values]) => [
       el("span", { text: name }),
-      this.strip(values, name === "q" || name === "k" ? most : absolute(values)),
+      strip(values, name === "q" || name === "k" ? most : absolute(values)),
     ]);
     const group = el("div", { class: "strips", tabindex: 0, role: "application", "aria-roledescription": "strips" }, ...strips);
     group.setAttribute("aria-label", t("Query, key and their products by dimension: arrow keys move"));
@@ -146,7 +144,7 @@ export class Cell {
         el("td", { class: "number", text: score }),
         el("td", { class: "number", text: number(exp) }),
         el("td", { class: "number", text: percent(weight), data: { weight } }),
-        el("td", {}, this.strip(values, most)),
+        el("td", {}, strip(values, most)),
       );
     const rows = [...listed].sort((a, b) => a - b).map((at) => {
       const press = () => this.page.choose(this.run.id, { ...chosen, key: at });
@@ -174,24 +172,18 @@ export class Cell {
     const how = t(masked ? "with {padded} and their mask" : "with {padded} and without mask in the whole network", { padded: count(padding, "padded position") });
     return el("p", { text: t("{label}: {before} without padding, {share} {how}.", { label, before: percent(this.about.probabilities[label]), share: percent(share), how }), data: { probability: share } });
   }
+}
 
-  /** A strip of numbers, one pixel each, which the style stretches. most: the number with the full color. */
-  strip(values, most) {
-    const canvas = el("canvas", { width: values.length, height: 1, role: "img" });
-    canvas.setAttribute("aria-label", t("{numbers} from {least} to {most}", { numbers: count(values.length, "number"), least: number(Math.min(...values)), most: number(Math.max(...values)) }));
-    this.strips.push({ canvas, values, most });
-    return el("div", { class: "strip" }, canvas);
-  }
-
-  draw() {
-    const [none, full, negative] = ["--least", "--most", "--negative"].map((name) => channels(color(name)));
-    for (const { canvas, values, most } of this.strips) {
-      const pen = canvas.getContext("2d");
-      const image = pen.createImageData(values.length, 1);
-      values.forEach((value, at) => image.data.set([...mixed(none, value < 0 ? negative : full, Math.abs(value) / (most || 1)), 255], 4 * at));
-      pen.putImageData(image, 0, 0);
-    }
-  }
+/** A strip of numbers, side by side. most: the number with the full color. */
+function strip(values, most) {
+  const numbers = t("{numbers} from {least} to {most}", { numbers: count(values.length, "number"), least: number(Math.min(...values)), most: number(Math.max(...values)) });
+  const stops = values.map((value, at) => {
+    const share = (100 * Math.abs(value)) / (most || 1);
+    return `color-mix(in srgb, var(${value < 0 ? "--negative" : "--most"}) ${share}%, var(--least)) 0 ${(100 * (at + 1)) / values.length}%`;
+  });
+  const node = el("div", { class: "strip", role: "img", "aria-label": numbers });
+  node.style.setProperty("background", `linear-gradient(to right, ${stops.join(", ")})`);
+  return node;
 }
 
 /** The arrays of an answer by name: a vector is a list of numbers, a matrix a list of rows. */

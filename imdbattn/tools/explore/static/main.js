@@ -129,7 +129,6 @@ function rescale() {
     map.draw(full);
     map.caption.textContent = state.scale === "own" ? t("; full color: {share}", { share: percent(full) }) : "";
   }
-  for (const panel of shown) panel.cell.draw();
   by("full").textContent = most ? t("square root of the weight") + (state.scale === "own" ? "" : t("; full color: {share}", { share: percent(most) })) : "";
 }
 
