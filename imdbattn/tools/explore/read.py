@@ -5,7 +5,7 @@ Also its position vectors, and what its distances add to the scores.
 Shape suffixes: B reviews, H heads, Q queries, K keys, T words that are read, or positions; D width.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from itertools import compress
 from typing import Annotated, Any
@@ -73,33 +73,30 @@ class Reading:
     def explained(self) -> tuple[Classification, str | None]:
         """Returns the prediction, and why it has no attention weights, if it has none."""
         predictor = self.predictor
-        net = predictor.net
         spans = self.word_spans
-        with changed(net, self.changes), torch.no_grad():
+        with changed(predictor.net, self.changes), torch.no_grad():
             try:
                 if len(spans) > MAPS:
                     raise UserError(f"{len(spans):,} words: attention is shown for up to {MAPS:,}")
-                prediction = predictor.explain_batch(
-                    self.batch, self.text, spans, True, partial(enabled_rollout, self.changes)
-                )
+                shares = partial(enabled_rollout, self.changes)
+                return predictor.explain_batch(self.batch, self.text, spans, True, shares), None
             except UserError as error:
                 (probability_C,) = predictor.probabilities(self.batch).tolist()
                 return predictor.result(self.text, probability_C, bool(spans)), str(error)
-        assert prediction.attention is not None
-        numbers = self.changes.kept_layers(len(getattr(net, "layers", ())))
-        layers = dict(zip(numbers, prediction.attention.layers.values(), strict=True))
-        return replace(prediction, attention=replace(prediction.attention, layers=layers)), None
 
 
-def attentions_of(weights: AttentionWeights) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
-    """Returns facts and weights (H, Q, K) of each enabled layer, then of the pooling.
+def attentions_of(
+    weights: AttentionWeights | None, numbers: Sequence[int]
+) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """Returns facts and weights (H, Q, K) of the enabled layers, which have these numbers, then of
+    the pooling; nothing without weights.
 
     Facts are its name, the numbers of heads and queries, the entropy of each head, and the number
     of a layer, or the labels of a pooling with a query for each label.
     """
-    every: list[dict[str, Any]] = [
-        {"name": f"layer {number}", "layer": number} for number in weights.layers
-    ]
+    if weights is None:
+        return [], []
+    every: list[dict[str, Any]] = [{"name": f"layer {n}", "layer": n} for n in numbers]
     arrays = list(weights.layers.values())
     if poolings := weights.poolings():
         by_label = {"labels": list(weights.by_label)} if weights.by_label else {}
@@ -125,9 +122,10 @@ class Read(Message):
         """Returns facts, and the weights (H, Q, K) of the layers and of the pooling."""
         reading = self.reading(runs)
         net = reading.predictor.net
+        layers = len(getattr(net, "layers", ()))
         prediction, note = reading.explained()
         attention = prediction.attention
-        attentions, weights = attentions_of(attention) if attention else ([], [])
+        attentions, weights = attentions_of(attention, self.changes.kept_layers(layers))
         facts = {
             "label": prediction.output,
             "probability": prediction.probability,
@@ -138,7 +136,7 @@ class Read(Message):
             "unread": reading.unread,
             "keys": attention.keys if attention else [],
             "cls": bool(attention and attention.cls),
-            "layers": len(getattr(net, "layers", ())),
+            "layers": layers,
             "attentions": attentions,
             "has_positions": bool(positional(net)),
             "note": note,
