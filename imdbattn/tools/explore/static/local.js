@@ -13,7 +13,7 @@ export async function runs() {
   const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
   worker = new Worker(URL.createObjectURL(script));
   worker.onmessage = ({ data }) => receive(data);
-  worker.onerror = ({ message }) => receive({ error: message });
+  worker.onerror = ({ message }) => receive({ error: message ?? "the models cannot be started" });
   worker.postMessage({ buffer });
   return { runs: facts.models, skipped: [], source: "", slots: facts.slots };
 }
