@@ -240,6 +240,7 @@ def write_cache_entry(
             texts = pa.table({"row": split.rows, "text": split.texts})
             pq.write_table(texts, folder / f"{name}_texts.parquet", compression="zstd")
         fingerprints[name] = fingerprint(split.fingerprint_lines())
+    words = known_words + unknown_words
     meta = {
         "label_names": reviews.label_names,
         "source_kind": source.kind,
@@ -249,7 +250,7 @@ def write_cache_entry(
         "facts": {
             "labels": reviews.label_names,
             "known_tokens": known / max(tokens, 1),
-            "known_words": share_of(known_words, known_words + unknown_words),
+            "known_words": known_words / words if words else 1.0,
             "repeated_texts": repeated,
             "dropped": reviews.dropped,
             **({"tokenizer": source.tokenizer_version} if source.tokenizer_version else {}),
@@ -257,11 +258,6 @@ def write_cache_entry(
         },
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
-
-
-def share_of(count: int, total: int) -> float:
-    """Returns count / total, or 1 if the total is 0."""
-    return count / total if total else 1.0
 
 
 def read_split(file: Path) -> Ragged:

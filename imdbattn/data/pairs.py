@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import Corpus, check_known, share_of
+from imdbattn.data.corpus import Corpus, check_known
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
@@ -168,7 +168,7 @@ def prepare_pairs(
     for side in ("source", "target"):
         ids = torch.cat([getattr(split, side).ids for split in scored])
         ids = ids[ids != EOS]
-        share = known_symbols[side] = share_of(int((ids != UNK_SYMBOL).sum()), len(ids))
+        share = known_symbols[side] = int((ids != UNK_SYMBOL).sum()) / max(len(ids), 1)
         if not generated:
             minimum = 0.0 if keep_splits else settings.min_known
             check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, minimum)

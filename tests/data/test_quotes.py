@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -179,12 +178,6 @@ def test_a_table_that_can_be_read_in_two_ways_or_in_none_is_refused_with_its_lin
     ):
         with pytest.raises(UserError, match=message):
             read()
-
-
-def test_a_named_pipe_is_refused_instead_of_waiting_for_a_second_writer(tmp_path):
-    os.mkfifo(tmp_path / "r.csv")
-    with pytest.raises(UserError, match="is a pipe, and a table is read several times"):
-        read_columns(tmp_path / "r.csv", COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ data.source names it with `_target_`. It returns a mapping from the names of spl
 is cut from it. It is called for every run, because only its texts show whether they have changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,8 @@ def custom_items(settings: object, others: tuple[type, ...]) -> Items:
     """
     where, read = import_callable(settings, "data.source")
     with wrapping_errors(where):
-        returned = read()
-        if not isinstance(returned, Mapping):
-            raise TypeError(
-                f"it returns {type(returned).__name__} instead of a mapping of splits to pairs"
-            )
-        splits = by_split(returned, where, "return each once")
         items: Items = {}
-        for split, pairs in splits.items():
+        for split, pairs in by_split(read(), where, "return each once").items():
             place = f"{where}, {split}" if split else where
             items[split] = [item_of(pair, others, place, row) for row, pair in enumerate(pairs)]
     return items

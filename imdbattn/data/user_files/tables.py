@@ -200,8 +200,6 @@ def open_table(file: Path) -> Table:
         return table_of_objects(json_objects(lines()))
     if not is_table(file):
         raise UserError(f"{file} is not one of {', '.join(SUFFIXES)}: convert it to one of them")
-    if file.is_fifo():
-        raise UserError(f"{file} is a pipe, and a table is read several times: write it to a file")
     if suffix_of(file) == ".xlsx":
         rows = sheet_rows(file)
     else:
