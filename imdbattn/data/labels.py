@@ -50,7 +50,7 @@ def with_class_numbers(
     rows: text and label of each row of a split. where: the source, for messages. Raises UserError
     for a missing label or an unknown class.
     """
-    names = [*label_names] if label_names else []
+    names = list(label_names or ())
     if not names:
         trained = [split for split in ("", "train") if split in rows] or [*rows]
         labels = [label_of(label) for split in trained for _, label in rows[split]]

@@ -210,11 +210,10 @@ def stratified_subset(reviews: Texts, limit: int | None) -> Texts:
             places += [(name, index) for index in order.tolist()]
             quantiles.append((np.arange(len(order)) + 0.5) / len(order))
     chosen = np.argsort(np.concatenate(quantiles), kind="stable")[:limit]
-    kept: dict[str, list[int]] = {name: [] for name in reviews.splits}
-    for number in chosen:
-        name, index = places[number]
-        kept[name].append(index)
-    splits = {name: split.select(sorted(kept[name])) for name, split in reviews.splits.items()}
+    kept = sorted(places[number] for number in chosen)
+    splits = {}
+    for name, split in reviews.splits.items():
+        splits[name] = split.select([index for of_split, index in kept if of_split == name])
     # Reviews were omitted from the whole source, not from this part of it.
     test_set = f"{reviews.test_set}, data.limit={limit}"
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)

@@ -56,11 +56,8 @@ def symbols_of(text: str, lower: bool, tokenizer: SideTokenizer) -> str:
 
 def joined_symbols(symbols: Iterable[str], settings: Any, side: int) -> str:
     """Returns the symbols as readable text. side: 0 for a source, 1 for a target."""
-    if settings.source == "reverse":
-        return "".join(symbols)
-    if tokenizers_of(settings)[side] == "characters":
-        return "".join(symbols).replace(SPACE, " ")
-    return " ".join(symbols).replace(SPACE, " ")
+    are_letters = settings.source == "reverse" or tokenizers_of(settings)[side] == "characters"
+    return ("" if are_letters else " ").join(symbols).replace(SPACE, " ")
 
 
 @dataclass(frozen=True)

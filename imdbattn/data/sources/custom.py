@@ -28,8 +28,7 @@ def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Sourc
     def load() -> Texts:
         return with_class_numbers(items, label_names, name)
 
-    key_of_labels = label_names and [*label_names]
-    return Source("custom", name, repr((name, content_of(items), key_of_labels)), load)
+    return Source("custom", name, repr((name, content_of(items), label_names)), load)
 
 
 def source_name(settings: object) -> str:

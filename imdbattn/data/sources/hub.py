@@ -73,17 +73,16 @@ def reviews_of(dataset: Any, kind: str, name: str, settings: ReviewDataSettings)
     for table in tables.values():
         check_column(name, settings.text_column, table.column_names, "data.text_column")
         check_column(name, settings.label_column, table.column_names, "data.label_column")
-    label_names = list(settings.label_names) if settings.label_names else None
     given = next(iter(tables.values())).features[settings.label_column]
     class_names = list(getattr(given, "names", None) or ())
 
     def load() -> Texts:
         rows = {split: rows_of(table, columns, name) for split, table in tables.items()}
-        return with_class_numbers(rows, label_names or class_names, name)
+        return with_class_numbers(rows, settings.label_names or class_names, name)
 
     prints = {split: table._fingerprint for split, table in tables.items()}
     # A saved data set is the same in another folder.
-    identity = repr((name if kind == "hub" else "", prints, columns, label_names))
+    identity = repr((name if kind == "hub" else "", prints, columns, settings.label_names))
     return Source(kind, name, identity, load)
 
 

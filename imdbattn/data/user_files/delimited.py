@@ -20,7 +20,7 @@ VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in
 ESCAPED_QUOTE = "\udc22"
 
 
-class Table(NamedTuple):
+class Counts(NamedTuple):
     """What a file contains if it is read in one way."""
 
     rows: int
@@ -44,20 +44,20 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
     """
     if not any('"' in line for line in lines()):
         return delimited_rows(lines(), delimiter, LITERAL)
-    tables: dict[str, Table] = {}
+    counts: dict[str, Counts] = {}
     errors = {}
     for way in VALUES:
         try:
-            tables[way] = read_to_end(lines(), delimiter, way)
+            counts[way] = read_to_end(lines(), delimiter, way)
         except ValueError as error:
             errors[way] = error
-    if not tables:
+    if not counts:
         raise errors[DOUBLED]
-    ways, where = list(tables), ""
-    if LITERAL in tables:
+    ways, where = list(counts), ""
+    if LITERAL in counts:
         quotes, unlike = quotes_in(lines(), delimiter)
-        one_row_per_line = len({table.rows for table in tables.values()}) == 1
-        enclosed = [way for way in ways if tables[way].quotes == quotes]
+        one_row_per_line = len({each.rows for each in counts.values()}) == 1
+        enclosed = [way for way in ways if counts[way].quotes == quotes]
         alike = [way for way in ways if one_row_per_line and way not in unlike]
         where = next((f"line {unlike[way]}: " for way in ways if way in unlike), "")
         ways = [way for way in ways if way in enclosed or way in alike]
@@ -86,14 +86,14 @@ def quotes_in(lines: Iterable[str], delimiter: str) -> tuple[int, dict[str, int]
     return count, unlike
 
 
-def read_to_end(lines: Iterable[str], delimiter: str, way: str) -> Table:
+def read_to_end(lines: Iterable[str], delimiter: str, way: str) -> Counts:
     """Returns what a file contains in one way. Raises ValueError if it is not a table."""
     rows = quotes = 0
     for row in delimited_rows(lines, delimiter, way):
         rows += 1
         within = sum(value.count('"') for value in row)
         quotes += 2 * len(row) + (2 * within if way == DOUBLED else within)
-    return Table(rows, quotes)
+    return Counts(rows, quotes)
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:

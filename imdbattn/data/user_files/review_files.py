@@ -25,7 +25,6 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
-    label_names = settings.label_names and [*settings.label_names]
     files = given_splits(path) if path.is_dir() else {"": [path]}
     sums = []
     for split, group in files.items():
@@ -43,9 +42,9 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
                     rows[split].append((tables.read_text(file), file.parent.name))
                 else:
                     rows[split] += read_reviews(file, settings)
-        return with_class_numbers(rows, label_names, path)
+        return with_class_numbers(rows, settings.label_names, path)
 
-    return Source("path", name, repr((sums, columns, label_names)), load)
+    return Source("path", name, repr((sums, columns, settings.label_names)), load)
 
 
 def is_text(file: Path) -> bool:
