@@ -1,7 +1,6 @@
 """Finds the split that a name stands for, in files and data sets of other programs."""
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -15,14 +14,11 @@ SPLIT_NAMES = dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
     "train": "train",
     "test": "test",
 }
-PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # a part of a split on the hub
 
 
-def split_named(name: str) -> tuple[str | None, tuple[int, int]]:
-    """Returns the split that a name stands for, and which part: (1, 2) for train-00001-of-00002."""
-    match = PART.fullmatch(name)
-    name, part, parts = match.group(1, 2, 3) if match else (name, 0, 1)
-    return SPLIT_NAMES.get(name.casefold()), (int(part), int(parts))
+def split_named(name: str) -> str | None:
+    """Returns the split that a name stands for, in any case."""
+    return SPLIT_NAMES.get(name.casefold())
 
 
 def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[str, Table]:
@@ -34,7 +30,7 @@ def by_split(tables: Mapping[str, Table], where: object, remedy: str) -> dict[st
     splits: dict[str, Table] = {}
     others = []
     for name, table in tables.items():
-        split, _ = split_named(name)
+        split = split_named(name)
         if split is None:
             others.append(name)
         elif split in splits:

@@ -95,17 +95,17 @@ def with_all_splits(
 
     Raises UserError if there is no training split.
     """
-    given = {split or "train": items for split, items in texts.splits.items()}
-    if "train" not in given:
+    own = {split or "train": items for split, items in texts.splits.items()}
+    if "train" not in own:
         raise UserError(
             f"{name} has no training data: add train/<label>/*.txt, or a table named train"
         )
-    missing = {split: share for split, share in shares.items() if split not in given}
-    rest = without_texts_of(given["train"], [given[split] for split in shares if split in given])
+    missing = {split: share for split, share in shares.items() if split not in own}
+    rest = without_texts_of(own["train"], [own[split] for split in shares if split in own])
     index = indices(rest, missing) if len(rest) else dict.fromkeys(("train", *missing), ())
-    splits = given | {split: rest.select(items) for split, items in index.items()}
+    splits = own | {split: rest.select(items) for split, items in index.items()}
     splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
-    dropped = len(given["train"]) - sum(len(splits[split]) for split in index)
+    dropped = len(own["train"]) - sum(len(splits[split]) for split in index)
     return replace(
         texts,
         splits={split: splits[split] for split in SPLITS},

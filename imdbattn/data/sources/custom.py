@@ -47,26 +47,27 @@ def content_of(items: Items) -> str:
     )
 
 
-def custom_items(settings: object, others: tuple[type, ...]) -> Items:
-    """Returns the items of a source. others: the types of a label or a target. Raises UserError
-    that names the callable.
+def custom_items(settings: object, value_types: tuple[type, ...]) -> Items:
+    """Returns the items of a source. value_types: the types of a label or a target. Raises
+    UserError that names the callable.
     """
     where, read = import_callable(settings, "data.source")
     with wrapping_errors(where):
         items: Items = {}
         for split, pairs in by_split(read(), where, "return each once").items():
-            place = f"{where}, {split}" if split else where
-            items[split] = [item_of(pair, others, place, row) for row, pair in enumerate(pairs)]
+            name = f"{where}, {split}" if split else where
+            items[split] = [item_of(pair, value_types, name, row) for row, pair in enumerate(pairs)]
     return items
 
 
-def item_of(pair: object, others: tuple[type, ...], where: str, row: int) -> Item:
+def item_of(pair: object, value_types: tuple[type, ...], name: str, row: int) -> Item:
     """Returns a text and its label or target. Raises UserError for anything else."""
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
-        text, other = pair
-        other = other.item() if isinstance(other, np.generic) else other
-        if isinstance(text, str) and isinstance(other, others):
-            return text, other
-    wanted = "a source and its target, two texts" if others == (str,) else "a text and its label"
+        text, value = pair
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(text, str) and isinstance(value, value_types):
+            return text, value
+    is_pair = value_types == (str,)
+    wanted = "a source and its target, two texts" if is_pair else "a text and its label"
     shown = one_line(repr(pair), 80)
-    raise UserError(f"{where}: {counted(row)} is {shown} instead of {wanted}")
+    raise UserError(f"{name}: {counted(row)} is {shown} instead of {wanted}")

@@ -73,8 +73,8 @@ def reviews_of(dataset: Any, kind: str, name: str, settings: ReviewDataSettings)
     for table in tables.values():
         check_column(name, settings.text_column, table.column_names, "data.text_column")
         check_column(name, settings.label_column, table.column_names, "data.label_column")
-    given = next(iter(tables.values())).features[settings.label_column]
-    class_names = list(getattr(given, "names", None) or ())
+    labels = next(iter(tables.values())).features[settings.label_column]
+    class_names = getattr(labels, "names", None)  # of a ClassLabel
 
     def load() -> Texts:
         rows = {split: rows_of(table, columns, name) for split, table in tables.items()}

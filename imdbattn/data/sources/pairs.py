@@ -151,22 +151,22 @@ def aligned_files(folder: Path, languages: Sequence[str]) -> dict[str, Sides]:
     A single pair of files with any name is the split "". Raises UserError unless each file has one
     counterpart, and for a file whose name only begins with a split's name.
     """
-    found = defaultdict[str, list[Path]](list)  # keys: names without .gz, .bz2, .xz
+    files = defaultdict[str, list[Path]](list)  # keys: names without .gz, .bz2, .xz
     for file in visible_in(folder):
-        found[file.stem if file.suffix.lower() in COMPRESSED else file.name].append(file)
-    names = [name for name in found if name.rpartition(".")[2] in languages]
+        files[file.stem if file.suffix.lower() in COMPRESSED else file.name].append(file)
+    names = [name for name in files if name.rpartition(".")[2] in languages]
     sides = {}
     for stem in dict.fromkeys(name.rpartition(".")[0] for name in names):
-        both = [found.get(f"{stem}.{language}", []) for language in languages]
-        if [len(files) for files in both] != [1, 1]:
+        both = [files.get(f"{stem}.{language}", []) for language in languages]
+        if list(map(len, both)) != [1, 1]:
             wanted = " and ".join(f"{stem}.{language}" for language in languages)
             raise UserError(f"{folder} must have both {wanted}, each once")
         sides[stem] = both[0][0], both[1][0]
-        if not split_named(stem)[0] and stem.casefold().startswith(tuple(SPLIT_NAMES)):
+        if not split_named(stem) and stem.casefold().startswith(tuple(SPLIT_NAMES)):
             raise UserError(
                 f"{both[0][0]} is not named as a split: rename it, such as test.{languages[0]}"
             )
-    if len(sides) == 1 and not split_named(*sides)[0]:
+    if len(sides) == 1 and not split_named(*sides):
         return {"": sides.popitem()[1]}
     remedy = "keep one of each, and set data.languages to the ends of their names"
     return by_split(sides, folder, remedy)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from imdbattn.io.files import sha256_of
 from imdbattn.settings.schema import ReviewDataSettings
 
 UNLABELED = ("unsup", "unsupervised")  # names of reviews without labels
+PART = re.compile(r"(.+)-(\d+)-of-(\d+)(-[0-9a-f]{16})?")  # a part of a split on the hub
 REMEDY = "rename it, or move it elsewhere"
 
 
@@ -25,7 +27,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     if path.is_dir() and is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
-    files = given_splits(path) if path.is_dir() else {"": [path]}
+    files = files_of_splits(path) if path.is_dir() else {"": [path]}
     sums = []
     for split, group in files.items():
         if is_text(group[0]):
@@ -70,7 +72,7 @@ def read_reviews(file: Path, settings: ReviewDataSettings) -> list[tuple[str, st
     return [(text, label) for text, label in tables.read_rows(file, columns)]
 
 
-def given_splits(path: Path) -> dict[str, list[Path]]:
+def files_of_splits(path: Path) -> dict[str, list[Path]]:
     """Returns the files of each split in a folder: tables, or the texts in <split>/<label>/*.txt;
     `unsup` is skipped.
 
@@ -79,13 +81,14 @@ def given_splits(path: Path) -> dict[str, list[Path]]:
     that is not named as a split, and if the files of a split are ambiguous.
     """
     contents = {}  # the files of each table and folder of a split
-    parts: dict[str, list[tuple[tuple[int, int], Path]]] = {}  # splits -> (number, entry)
+    parts: dict[str, list[tuple[int, int, Path]]] = {}  # splits -> (part, number of parts, entry)
     for entry in tables.visible_in(path):
-        name = entry.name.partition(".")[0]
-        split, number = split_named(name)
-        if split:
+        name, part, count = entry.name.partition(".")[0], 0, 1
+        if match := PART.fullmatch(name):
+            name, part, count = match[1], int(match[2]), int(match[3])
+        if split := split_named(name):
             contents[entry] = files_of(entry)
-            parts.setdefault(split, []).append((number, entry))
+            parts.setdefault(split, []).append((part, count, entry))
             if not contents[entry]:
                 wanted = f"a table ({', '.join(tables.SUFFIXES)}) nor a folder with <label>/*.txt"
                 raise UserError(f"{entry} is neither {wanted}: {REMEDY}")
@@ -95,12 +98,12 @@ def given_splits(path: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for split, numbered in parts.items():
         numbered.sort()
-        count = len(numbered)
-        if [number for number, _ in numbered] != [(number, count) for number in range(count)]:
-            names = ", ".join(entry.name for _, entry in numbered)
+        entries = [entry for _, _, entry in numbered]
+        if numbered != [(part, len(entries), entry) for part, entry in enumerate(entries)]:
+            names = ", ".join(entry.name for entry in entries)
             remedy = f"keep one, or all parts from {split}-00000-of-n on"
             raise UserError(f"data.path={path} has {names} for the split {split}: {remedy}")
-        files[split] = [file for _, entry in numbered for file in contents[entry]]
+        files[split] = [file for entry in entries for file in contents[entry]]
     return files
 
 
