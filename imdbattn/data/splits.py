@@ -161,35 +161,21 @@ def cut_reviews(
     limit: int | None = None,
 ) -> Texts:
     """Returns train, validation and test, divided by `block_cut` or, for a `fold` (its number,
-    number of folds), by `fold_cut`.
+    number of folds), by data/folds.
 
     shares: of validation and test; None keeps the splits as they are. limit: see
-    `stratified_subset`. Raises UserError if a split is empty or training has one class, and if
-    there is a fold but the source has splits of its own.
+    `stratified_subset`. Raises UserError if a split is empty or training has one class.
     """
     if shares is None:
         return stratified_subset(splits_as_they_are(reviews, name), limit)
-    test_set = f"a cut of {shares['test']:.0%}"
-    facts: dict[str, object] = {}
     if fold:
-        if len(reviews.splits) > 1:
-            remedy = "omit data.folds, or give one file, or data.source=packaged"
-            raise UserError(f"{name} already has a validation or test split: {remedy}")
-        (whole,) = reviews.splits.values()
-        # All folds have this fingerprint.
-        of_whole = fingerprint([f"{fold[1]} folds\0", *whole.fingerprint_lines()])
-        test_set = f"fold {fold[0]} of {fold[1]}"
-        facts = {"cross_validation": {"folds": fold[1], "fold": fold[0], "fingerprint": of_whole}}
+        from imdbattn.data.folds import cut_fold
 
-    def indices(train: Split, missing: Mapping[str, float]) -> dict[str, np.ndarray]:
-        if fold:
-            return fold_cut(train.labels, missing["validation"], *fold)
-        return block_cut(train.labels, missing)
-
-    cut = with_all_splits(
-        reviews, name, shares, indices, f"{test_set} in consecutive blocks per class"
-    )
-    cut = stratified_subset(replace(cut, facts=cut.facts | facts), limit)
+        cut = cut_fold(reviews, name, shares, *fold)
+    else:
+        test_set = f"a cut of {shares['test']:.0%} in consecutive blocks per class"
+        cut = with_all_splits(reviews, name, shares, block_cut, test_set)
+    cut = stratified_subset(cut, limit)
     check_splits(cut, name)
     return cut
 
@@ -219,7 +205,7 @@ def stratified_subset(reviews: Texts, limit: int | None) -> Texts:
     return replace(reviews, splits=splits, test_set=test_set, dropped=0)
 
 
-def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np.ndarray]:
+def block_cut(reviews: Split, shares: Mapping[str, float]) -> dict[str, np.ndarray]:
     """Returns consecutive blocks of every class: indices of train, then of each name in `shares`.
 
     Consecutive reviews of IMDB are about the same film: with a random split, 97% of held-out
@@ -230,26 +216,7 @@ def block_cut(labels_N: np.ndarray, shares: Mapping[str, float]) -> dict[str, np
     def cut(index: np.ndarray) -> list[np.ndarray]:
         return np.split(index, np.round(ends * len(index)).astype(int))
 
-    return cut_classes(labels_N, ("train", *shares), cut)
-
-
-def fold_cut(
-    labels_N: np.ndarray, validation: float, fold: int, folds: int
-) -> dict[str, np.ndarray]:
-    """Returns the indices of train, validation and test, each in consecutive blocks of every class;
-    test is fold `fold`.
-
-    validation: share of the block before the fold. The blocks wrap around, so the validation block
-    of the first fold is the end of each class.
-    """
-
-    def cut(index: np.ndarray) -> list[np.ndarray]:
-        start, stop = (end * len(index) // folds for end in (fold - 1, fold))
-        others = len(index) - (stop - start)
-        train = max(0, others - round(validation * len(index)))
-        return np.split(np.roll(index, -stop), [train, others])
-
-    return cut_classes(labels_N, SPLITS, cut)
+    return cut_classes(reviews.labels, ("train", *shares), cut)
 
 
 def cut_classes(

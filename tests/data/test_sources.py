@@ -85,7 +85,8 @@ def test_the_packaged_split_has_the_sizes_that_readme_states(data_settings):
 def test_a_cut_takes_consecutive_blocks_of_each_class(labels, validation, test):
     labels = np.array(labels)
     shares = {"train": 1 - validation - test, "validation": validation, "test": test}
-    parts = block_cut(labels, {"validation": validation, "test": test})
+    reviews = Split([""] * len(labels), labels, np.arange(len(labels)))
+    parts = block_cut(reviews, {"validation": validation, "test": test})
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
     for label in np.unique(labels):
         order = [
@@ -104,7 +105,8 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
     """Training texts are overwritten with texts of validation and of test, of whatever label and
     with whatever spaces."""
     labels, texts = np.array(labels), [f"review {row}" for row in range(len(labels))]
-    rows = {name: part.tolist() for name, part in block_cut(labels, SHARES).items()}
+    whole = Split(texts, labels, np.arange(len(texts)))
+    rows = {name: part.tolist() for name, part in block_cut(whole, SHARES).items()}
     copies = set()
     for name in ("validation", "test"):
         for row in data.draw(
@@ -113,7 +115,6 @@ def test_no_text_of_validation_or_test_is_trained_on(data, labels):
             copied = texts[data.draw(st.sampled_from(rows[name]))]
             texts[row] = copied.replace(" ", data.draw(st.sampled_from((" ", " \n  "))))
             copies.add(row)
-    whole = Split(texts, labels, np.arange(len(texts)))
     reviews = cut_reviews(Texts({"": whole}, ["0", "1"]), "s", SHARES)
     rows["train"] = [row for row in rows["train"] if row not in copies]
     assert {name: split.rows.tolist() for name, split in reviews.splits.items()} == rows
