@@ -28,8 +28,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.common import review_settings
-from imdbattn.data.corpus import ReviewCorpus, find_source, prepare_reviews, tokenizer_of
-from imdbattn.data.splits import cut_reviews
+from imdbattn.data.corpus import (
+    ReviewCorpus,
+    find_source,
+    prepare_reviews,
+    read_splits,
+    tokenizer_of,
+)
 from imdbattn.data.tokenizer import AnyTokenizer
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES, write_json
@@ -253,10 +258,7 @@ def task_of(data: ReviewDataSettings) -> Task:
     if isinstance(data.source, str):
         whole["source"] = corpus.source_kind
     data = data.model_copy(update=whole)
-    source = find_source(data)
-    shares = {"validation": data.validation_share, "test": data.test_share}
-    fold = (data.fold, data.folds) if data.fold and data.folds else None
-    reviews = cut_reviews(source.load(), source.name, shares, fold, data.limit)
+    reviews = read_splits(find_source(data), data)
     tokenizer = tokenizer_of(data.tokenizer, corpus.vectors.words)
     words = {name: words_of(split.texts, tokenizer) for name, split in reviews.splits.items()}
     return Task(data, corpus, words)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from imdbattn.data.ragged import Ragged
 from imdbattn.data.sources.imdb import packaged_source
-from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint
+from imdbattn.data.splits import Source, Texts, cut_reviews, fingerprint, splits_to_score
 from imdbattn.data.tokenizer import (
     FIRST_WORD,
     LETTER,
@@ -83,21 +83,19 @@ def prepare_reviews(
     """
     vectors = vectors or load_vectors(settings.vectors, settings.cache_dir)
     source = find_source(settings)
-    shares = fold = None
-    if not keep_splits:
-        shares = {"validation": settings.validation_share, "test": settings.test_share}
-        fold = (settings.fold, settings.folds) if settings.fold and settings.folds else None
 
     def build(folder: Path) -> None:
         log.info("Reading and tokenizing: %s", source.name)
-        reviews = cut_reviews(source.load(), source.name, shares, fold, settings.limit)
+        reviews = read_splits(source, settings, keep_splits)
         tokenizer = tokenizer_of(settings.tokenizer, vectors.words)
         write_cache_entry(folder, reviews, source, tokenizer, vectors)
 
     cache_key = {
         "format": TOKENS_FORMAT,
         "source": (source.name, source.identity),
-        "splits": (shares, fold, settings.limit),
+        "splits": (keep_splits, settings.validation_share, settings.test_share),
+        "folds": (settings.fold, settings.folds),
+        "limit": settings.limit,
         "tokenizer": source.tokenizer_version or signature_of_rules(str(settings.tokenizer)),
         "vectors": vectors.fingerprint,
     }
@@ -110,6 +108,22 @@ def prepare_reviews(
     minimum = 0.0 if keep_splits else settings.min_known
     check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, minimum)
     return corpus
+
+
+def read_splits(source: Source, settings: ReviewDataSettings, keep_splits: bool = False) -> Texts:
+    """Returns the reviews of a source, divided as `data` settings describe.
+
+    keep_splits: see `prepare_reviews`. Raises UserError if that is impossible.
+    """
+    reviews, name, limit = source.load(), source.name, settings.limit
+    if keep_splits:
+        return splits_to_score(reviews, name, limit)
+    shares = {"validation": settings.validation_share, "test": settings.test_share}
+    if settings.fold and settings.folds:
+        from imdbattn.data.folds import cut_fold
+
+        return cut_fold(reviews, name, shares, settings.fold, settings.folds, limit)
+    return cut_reviews(reviews, name, shares, limit)
 
 
 def log_reviews(corpus: ReviewCorpus, source: str) -> None:

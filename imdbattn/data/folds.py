@@ -11,12 +11,12 @@ from imdbattn.errors import UserError
 
 
 def cut_fold(
-    reviews: Texts, name: str, shares: Mapping[str, float], fold: int, folds: int
+    reviews: Texts, name: str, shares: Mapping[str, float], fold: int, folds: int, limit: int | None
 ) -> Texts:
     """Returns train, validation and test, which is fold `fold`, counted from 1.
 
-    name: the source, for messages. shares: of validation; that of test is not used. Raises
-    UserError if the source has splits of its own.
+    For the other arguments, see `with_all_splits`; the share of test is not used. Raises UserError
+    also if the source has splits of its own.
     """
     if len(reviews.splits) > 1:
         remedy = "omit data.folds, or give one file, or data.source=packaged"
@@ -24,11 +24,11 @@ def cut_fold(
     (whole,) = reviews.splits.values()
     # All folds have this fingerprint.
     of_whole = fingerprint([f"{folds} folds\0", *whole.fingerprint_lines()])
-    facts = {"cross_validation": {"folds": folds, "fold": fold, "fingerprint": of_whole}}
+    facts = {"folds": folds, "fold": fold, "fingerprint": of_whole}
     test_set = f"fold {fold} of {folds} in consecutive blocks per class"
     fold_cut = partial(cut_blocks, fold=fold, folds=folds)
-    cut = with_all_splits(reviews, name, shares, fold_cut, test_set)
-    return replace(cut, facts=cut.facts | facts)
+    cut = with_all_splits(reviews, name, shares, fold_cut, test_set, limit)
+    return replace(cut, facts={"cross_validation": facts})
 
 
 def cut_blocks(

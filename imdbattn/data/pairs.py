@@ -20,14 +20,7 @@ from imdbattn.data.corpus import Corpus, check_known
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
-from imdbattn.data.splits import (
-    Split,
-    Texts,
-    check_splits,
-    fingerprint,
-    splits_as_they_are,
-    with_all_splits,
-)
+from imdbattn.data.splits import Split, Texts, fingerprint, splits_to_score, with_all_splits
 from imdbattn.data.symbols import EOS, UNK_SYMBOL, Vocabulary
 
 log = logging.getLogger(__name__)
@@ -153,7 +146,11 @@ def prepare_pairs(
     shares = (
         {} if generated else {"test": settings.test_share, "validation": settings.validation_share}
     )
-    texts = cut_pairs(source.load(), source.name, None if keep_splits else shares)
+    texts = source.load()
+    if keep_splits:
+        texts = splits_to_score(texts, source.name)
+    else:
+        texts = cut_pairs(texts, source.name, shares)
     groups = {
         name: split if name == "train" else by_source(split) for name, split in texts.splits.items()
     }
@@ -190,14 +187,12 @@ def prepare_pairs(
     )
 
 
-def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Texts:
+def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float]) -> Texts:
     """Returns train, validation and test, see `with_all_splits`.
 
     A missing split is taken from training by a hash of each source, so that it does not depend on
-    the other pairs. shares: of validation and test; None keeps the splits as they are.
+    the other pairs. shares: of validation and test.
     """
-    if shares is None:
-        return splits_as_they_are(texts, name)
 
     def indices(train: Split, missing: dict[str, float]) -> dict[str, list[int]]:
         index: dict[str, list[int]] = {split: [] for split in (*missing, "train")}
@@ -208,9 +203,7 @@ def cut_pairs(texts: Texts, name: str, shares: Mapping[str, float] | None) -> Te
         return index
 
     test_set = f"{shares.get('test', 0):.0%} of its source sentences"
-    cut = with_all_splits(texts, name, shares, indices, test_set)
-    check_splits(cut, name)
-    return cut
+    return with_all_splits(texts, name, shares, indices, test_set)
 
 
 def encoded(split: Split, of_source: Vocabulary, of_target: Vocabulary) -> Pairs:

@@ -67,12 +67,15 @@ class Source:
         return fingerprint([self.identity])
 
 
-def splits_as_they_are(texts: Texts, name: str) -> Texts:
-    """Returns the splits of the source `name`, to be scored; a single file is the test set."""
+def splits_to_score(texts: Texts, name: str, limit: int | None = None) -> Texts:
+    """Returns the splits of a source as they are; a single file is the test set.
+
+    name: the source, for display. limit: see `stratified_subset`.
+    """
     splits = {split or "test": items for split, items in texts.splits.items()}
     splits = {split: splits[split] for split in SPLITS if split in splits}
     test_set = texts.test_set or f"{name}: {'all' if '' in texts.splits else 'test'}"
-    return replace(texts, splits=splits, test_set=test_set)
+    return stratified_subset(replace(texts, splits=splits, test_set=test_set), limit)
 
 
 def with_all_splits(
@@ -81,6 +84,7 @@ def with_all_splits(
     shares: Mapping[str, float],
     indices: Callable[[Split, dict[str, float]], Mapping[str, Sequence[int] | np.ndarray]],
     cut: str,
+    limit: int | None = None,
 ) -> Texts:
     """Returns train, validation and test. Training loses the texts of the other splits; missing
     splits are taken from what remains.
@@ -92,8 +96,9 @@ def with_all_splits(
         indices: takes the training split and the shares of missing splits; returns the indices of
             the items of train and of the missing splits.
         cut: describes a test set that is taken from training.
+        limit: see `stratified_subset`.
 
-    Raises UserError if there is no training split.
+    Raises UserError if a split has no items, or training has one class.
     """
     own = {split or "train": items for split, items in texts.splits.items()}
     if "train" not in own:
@@ -106,12 +111,15 @@ def with_all_splits(
     splits = own | {split: rest.select(items) for split, items in index.items()}
     splits["train"] = without_texts_of(splits["train"], [splits[split] for split in missing])
     dropped = len(own["train"]) - sum(len(splits[split]) for split in index)
-    return replace(
+    whole = replace(
         texts,
         splits={split: splits[split] for split in SPLITS},
         test_set=texts.test_set or f"{name}: {cut if 'test' in missing else 'test'}",
         dropped=texts.dropped + dropped,
     )
+    kept = stratified_subset(whole, limit)
+    check_splits(kept, name)
+    return kept
 
 
 def without_texts_of(split: Split, others: Sequence[Split]) -> Split:
@@ -154,30 +162,11 @@ def fingerprint(contents: Iterable[str]) -> str:
 
 
 def cut_reviews(
-    reviews: Texts,
-    name: str,
-    shares: Mapping[str, float] | None,
-    fold: tuple[int, int] | None = None,
-    limit: int | None = None,
+    reviews: Texts, name: str, shares: Mapping[str, float], limit: int | None = None
 ) -> Texts:
-    """Returns train, validation and test, divided by `block_cut` or, for a `fold` (its number,
-    number of folds), by data/folds.
-
-    shares: of validation and test; None keeps the splits as they are. limit: see
-    `stratified_subset`. Raises UserError if a split is empty or training has one class.
-    """
-    if shares is None:
-        return stratified_subset(splits_as_they_are(reviews, name), limit)
-    if fold:
-        from imdbattn.data.folds import cut_fold
-
-        cut = cut_fold(reviews, name, shares, *fold)
-    else:
-        test_set = f"a cut of {shares['test']:.0%} in consecutive blocks per class"
-        cut = with_all_splits(reviews, name, shares, block_cut, test_set)
-    cut = stratified_subset(cut, limit)
-    check_splits(cut, name)
-    return cut
+    """Returns train, validation and test, divided by `block_cut`, see `with_all_splits`."""
+    test_set = f"a cut of {shares['test']:.0%} in consecutive blocks per class"
+    return with_all_splits(reviews, name, shares, block_cut, test_set, limit)
 
 
 def stratified_subset(reviews: Texts, limit: int | None) -> Texts:

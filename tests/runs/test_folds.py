@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.splits import Split, Texts, cut_reviews
+from imdbattn.data.folds import cut_fold
+from imdbattn.data.splits import Split, Texts
 from imdbattn.errors import UserError
 from tests.written_runs import REVIEWS, quick, quick_sets, write_run
 
@@ -21,7 +22,7 @@ def whole(labels, texts=None) -> Texts:
 
 def cut_into(texts: Texts, folds: int, validation=0.1) -> list[Texts]:
     return [
-        cut_reviews(texts, "s", {"validation": validation, "test": 0.5}, (fold + 1, folds))
+        cut_fold(texts, "s", {"validation": validation, "test": 0.5}, fold + 1, folds, None)
         for fold in range(folds)
     ]
 
