@@ -15,23 +15,24 @@ from imdbattn.tools.check.formulas import Binding, Call, Names, identity
 from imdbattn.tools.check.kinds import RESULT_RULES, FormulaKind
 from imdbattn.tools.check.numbers import mask, mistake, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, Rule
+from imdbattn.tools.check.tables import Mistake
 from imdbattn.tools.check.weights import (
     MOST_MATRICES,
     Roles,
-    readings,
+    matrix_lists,
     repeated,
     role_orders,
     stored,
 )
 
 
-def attention_names(roles: Roles | None, heads: int, *given: Tensor) -> Names:
+def attention_names(roles: Roles | None, heads: int, *arguments: Tensor) -> Names:
     """Returns the names of the formula of attention.
 
-    roles: None, and heads: 0, for a function of the queries, keys and values of one head. given: x,
-    or query, key and value; and the mask.
+    roles: None, and heads: 0, for a function of the queries, keys and values of one head.
+    arguments: x, or query, key and value; and the mask.
     """
-    *sources, m = given
+    *sources, m = arguments
     sources = sources * 3 if len(sources) == 1 else sources
     projections: tuple[Call, ...] = roles.projections if roles else (identity,) * 3
     Q, K, V = (w(x) for w, x in zip(projections, sources, strict=True))
@@ -64,7 +65,7 @@ class AttentionKind(FormulaKind):
         """Returns each order of the matrices, and the mistakes of using one twice, or none."""
         found: list[Binding] = []
         wrong: list[Binding] = []
-        for matrices in readings(net):
+        for matrices in matrix_lists(net):
             orders = list(role_orders(matrices))
             complete = [roles for roles in orders if not roles.rest]
             for roles in self.with_value(part, complete or orders, results):
@@ -170,8 +171,8 @@ class ContextKind(FormulaKind):
         """Raises Mistake if the state has no effect, or if the weights are not a softmax."""
         state_BD, outputs_BTD, _ = part.inputs(4, 2, 3)
 
-        def context(rows: slice, places: list[int], m: Tensor) -> Tensor:
-            y: Tensor = part.call(net, state_BD[rows], outputs_BTD[rows][:, places], m)
+        def context(rows: slice, positions: list[int], m: Tensor) -> Tensor:
+            y: Tensor = part.call(net, state_BD[rows], outputs_BTD[rows][:, positions], m)
             return y.detach()
 
         s_BT = scores_of(part, context, outputs_BTD)
@@ -184,33 +185,33 @@ class ContextKind(FormulaKind):
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:
     """Returns the scores (B, T) whose softmax is the weights, each minus that of the first word.
 
-    context(reviews, places, mask): (B, D). The weights a of the first word and another one are
+    context(reviews, positions, mask): (B, D). The weights a of the first word and another one are
     those whose sum of the values is closest to the context. Raises Mistake if they are not a
     softmax.
     """
+
+    def wrong(finding: str, *numbers: Tensor) -> Mistake:
+        return mistake(finding, *numbers, fix=part.change(finding))
+
     scores = [torch.zeros(3)]
-
-    def require(condition: bool, finding: str, *numbers: Tensor) -> None:
-        if not condition:
-            raise mistake(finding, *numbers, fix=part.change(finding))
-
     for other in range(1, 4):
         v_B2D = values_BTD[:, [0, other]]
         y_BD = torch.cat([context(b, [0, other], mask(2)) for b in REVIEWS])
         a_B2 = torch.linalg.lstsq(v_B2D.mT, y_BD[..., None]).solution[..., 0]
         sum_BD = (a_B2[..., None] * v_B2D).sum(1)
-        inverted_BD = torch.cat([context(b, [0, other], ~mask(2)) for b in REVIEWS])
-        is_equal = same(a_B2, torch.full((3, 2), 0.5))
-        is_inverted = not same(inverted_BD, y_BD)
-        require(not (is_equal and is_inverted), "mask-inverted", y_BD, inverted_BD)
-        require(not is_equal, "no-attention", a_B2[0])
-        require(same(sum_BD, y_BD, 2e-3), "not-a-sum-of-outputs", y_BD, sum_BD)
+        if same(a_B2, torch.full((3, 2), 0.5)):
+            inverted_BD = torch.cat([context(b, [0, other], ~mask(2)) for b in REVIEWS])
+            if not same(inverted_BD, y_BD):
+                raise wrong("mask-inverted", y_BD, inverted_BD)
+            raise wrong("no-attention", a_B2[0])
+        if not same(sum_BD, y_BD, 2e-3):
+            raise wrong("not-a-sum-of-outputs", y_BD, sum_BD)
         if same(a_B2, torch.ones(3, 2)):
             together_BD = context(slice(0, 3), [0, other], mask(2, 2, 2))
             is_of_one = same(together_BD, y_BD)
-            require(False, "softmax-over-one" if is_of_one else "softmax-over-batch", a_B2[0])
-        sums_to_1 = same(a_B2.sum(1), torch.ones(3), 2e-3) and bool((a_B2 > -1e-6).all())
-        require(sums_to_1, "weights-do-not-sum-to-1", a_B2, a_B2.softmax(1))
+            raise wrong("softmax-over-one" if is_of_one else "softmax-over-batch", a_B2[0])
+        if not same(a_B2.sum(1), torch.ones(3), 2e-3) or bool((a_B2 <= -1e-6).any()):
+            raise wrong("weights-do-not-sum-to-1", a_B2, a_B2.softmax(1))
         ratio_B = (a_B2[:, 1] / a_B2[:, 0]).clamp(min=1e-12)
         scores.append(ratio_B.log())
     return torch.stack(scores, 1)

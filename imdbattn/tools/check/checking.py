@@ -141,10 +141,10 @@ def attempt(rule: Rule, part: Part, failed: set[str]) -> Result:
     if failed:
         return unmade("blocked", f"Not checked: {' and '.join(sorted(failed))} must hold first.")
     torch.default_generator.manual_seed(0)
-    torch.set_grad_enabled(True)  # the file may have changed it
+    first_paragraph = str(rule.test.__doc__).partition("\n\n")[0]
     try:
-        first_paragraph = str(rule.test.__doc__).partition("\n\n")[0]
-        sentence = rule.test(part) or " ".join(first_paragraph.split())
+        with torch.enable_grad():  # the file may have disabled it
+            sentence = rule.test(part) or " ".join(first_paragraph.split())
         return Result(part.name, rule.name, True, None, sentence)
     except Mistake as mistake:
         return result_of(part.name, rule.name, mistake, part.line)

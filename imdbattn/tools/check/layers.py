@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from imdbattn.tools.check.kinds import FormulaKind
 from imdbattn.tools.check.numbers import mask, normal, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part
 from imdbattn.tools.check.tables import TABLES
-from imdbattn.tools.check.weights import Roles, readings, role_orders, stored
+from imdbattn.tools.check.weights import Roles, matrix_lists, role_orders, stored
 
 MOST_MISTAKES_IN_LAYER = 700  # the number of mistakes of attention that are tried in a layer
 
@@ -26,7 +25,7 @@ class LayerKind(FormulaKind):
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         children = list(net.modules())[1:]
-        inner = [(child, attend) for child in children for attend in attending(child)]
+        inner = [(child, attend) for child in children for attend in attention_calls(child)]
         if not inner:
             return self.computed_inside(net)
         left = set(children).difference(*(child.modules() for child, _ in inner))
@@ -47,7 +46,7 @@ class LayerKind(FormulaKind):
         wrong: list[Binding] = []
         of_layer = [
             (roles, norm)
-            for matrices in readings(net)
+            for matrices in matrix_lists(net)
             for roles in role_orders(matrices)
             for norm in norms(net.modules())
             if len(roles.rest) == 1 and roles.rest[0].inputs == roles.rest[0].outputs == WIDTH
@@ -72,7 +71,7 @@ def attention_of(roles: Roles, heads: int, steps: dict[str, str], x: Tensor, m: 
     return y
 
 
-def attending(module: nn.Module) -> list[Call]:
+def attention_calls(module: nn.Module) -> list[Call]:
     """Returns functions of (x, mask) that call a module in which words affect each other: those in
     which padding has no effect, or all if it has in each; [] if the module is not attention.
     """
@@ -122,16 +121,12 @@ def norms(modules: Iterable[nn.Module]) -> list[Call]:
     """
     found: list[Call] = []
     for module in modules:
-        every = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        own = [p.detach() for p in every if p.shape == (WIDTH,)]
-        has_matrices = any(p.ndim > 1 for p in every)
-        is_without_weights = not every and "norm" in type(module).__name__.lower()
-        if is_without_weights or len(own) == 2 or (own and not has_matrices):
-            weight, bias = torch.ones(WIDTH), torch.zeros(WIDTH)
-            if len(own) == 1:
-                weight = own[0]
-            elif own:
-                weight, bias = own[:2]
+        trained = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        vectors = [p.detach() for p in trained if p.shape == (WIDTH,)]
+        has_matrices = any(p.ndim > 1 for p in trained)
+        is_without_weights = not trained and "norm" in type(module).__name__.lower()
+        if is_without_weights or len(vectors) == 2 or (vectors and not has_matrices):
+            weight, bias = [*vectors, None, None][:2]
             found.append(partial(F.layer_norm, normalized_shape=(WIDTH,), weight=weight, bias=bias))
     return found or [partial(F.layer_norm, normalized_shape=(WIDTH,))]
 

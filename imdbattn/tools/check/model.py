@@ -158,8 +158,8 @@ def require_cls(part: Part, cls_D: Tensor, **options: Any) -> None:
     y, z = (logits(part, [[4, 2, last]], **options) for last in (9, 8))
     if same(y, z, NO_EFFECT):
         raise mistake("last-word-not-used", y)
-    if (places := read_positions(part, 5, **options)) not in ([0], []):
-        raise mistake("cls-read-elsewhere", places=", ".join(map(str, places)))
+    if (read := read_positions(part, 5, **options)) not in ([0], []):
+        raise mistake("cls-read-elsewhere", places=", ".join(map(str, read)))
 
 
 # --- the model of --stub --------------------------------------------------------------------------

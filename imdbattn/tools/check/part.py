@@ -44,7 +44,7 @@ class Rule(NamedTuple):
 class Kind:
     """What a part is, whatever it is called: its signature, its rules, and its formula.
 
-    The subclasses are in kinds.py.
+    choosing.py lists the subclasses.
     """
 
     returns_weights = False  # it may return (result, weights)

@@ -70,7 +70,7 @@ def stored(
     return found
 
 
-def readings(net: nn.Module) -> Iterator[list[Linear]]:
+def matrix_lists(net: nn.Module) -> Iterator[list[Linear]]:
     """Yields lists of a module's matrices: with a joint one cut, or with those of heads joined."""
     seen: list[object] = []
     by_role = partial(heads_in_turn, by_role=True)
