@@ -71,5 +71,5 @@ class AccuracyKind(PositionsKind):
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))]
 
-    def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        return torch.tensor([call_student(float, part.call(net, *given))])
+    def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
+        return torch.tensor([call_student(float, part.call(net, *arguments))])

@@ -59,7 +59,7 @@ def last_step(steps: dict[str, str], names: Names) -> Any:
     return names.get([*steps][-1])
 
 
-def identity(y: Tensor, *given: Any) -> Tensor:
+def identity(y: Tensor, *arguments: Any) -> Tensor:
     return y
 
 
@@ -99,9 +99,9 @@ class Comparison:
         """Yields the examples for which the changed steps give another result, and both results."""
         keep = keep or self.keep
         steps = self.table.steps | changes
-        for (text, given), y in zip(self.examples.items(), self.results, strict=True):
-            z = last_step(steps, names(*given) | {"found": y})
-            if z is None or not same(z := keep(z, *given), y := keep(y, *given)):
+        for (text, arguments), y in zip(self.examples.items(), self.results, strict=True):
+            z = last_step(steps, names(*arguments) | {"found": y})
+            if z is None or not same(z := keep(z, *arguments), y := keep(y, *arguments)):
                 yield text, y, z
 
     def holds(self, changes: dict[str, str], names: Call, keep: Call | None = None) -> bool:

@@ -76,20 +76,20 @@ class FormulaKind(Kind):
         """Returns a function from the arguments of an example to the names that expressions use:
         the arguments by name, and `more`.
         """
-        return lambda *given: dict(zip(part.kind.arguments, given, strict=True)) | more
+        return lambda *arguments: dict(zip(part.kind.arguments, arguments, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:
         net = part.net()
         examples = self.examples(part)
-        results = [self.result(part, net, given) for given in examples.values()]
+        results = [self.result(part, net, arguments) for arguments in examples.values()]
         bindings = self.bindings(part, net, results)
         is_of_words = [*part.kind.arguments] == ["x", "mask"] and "T" in part.kind.returned
         keep: Call = (lambda y, x, words: y[words]) if is_of_words else identity
         table = TABLES[self.name]
         return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
-    def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y: Tensor = part.call(net, *given)
+    def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
+        y: Tensor = part.call(net, *arguments)
         return y.detach()
 
 
@@ -114,9 +114,9 @@ class PositionsKind(FormulaKind):
         sizes = (1, 2), (2, 4), (5, 6), (30, 8)
         return {f"length {length} and width {width}": (length, width) for length, width in sizes}
 
-    def result(self, part: Part, net: Any, given: Any) -> Tensor:
-        y = part.call(net, *given)
-        rules.require_shape(y, given, f"positional_encoding{given}", part)
+    def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
+        y = part.call(net, *arguments)
+        rules.require_shape(y, arguments, f"positional_encoding{arguments}", part)
         return y.detach()
 
 

@@ -74,8 +74,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             "a file is missing: python -m imdbattn.check my_attention.py; --stub prints one to"
             " fill in"
         )
+    options.name = dict(options.name)
     sheets = [load(options.sheet)] if options.sheet else []  # a wrong sheet is no finding
-    if asked := [*dict(options.name), *options.require, *options.points]:
+    if options.sheet and options.sheet not in SHEETS:
+        options.sheet = str(Path(options.sheet).absolute())  # the file may change the folder
+    if asked := [*options.name, *options.require, *options.points]:
         entries = [entry for sheet in sheets or map(load, SHEETS) for entry in sheet.entries]
         known = dict.fromkeys(name for entry in entries for name in (entry.name, *entry.kinds))
         for part in asked:

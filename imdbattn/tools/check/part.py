@@ -171,26 +171,23 @@ class Part:
         names: dict[str, Any] = sizes | NAMES | {"vectors": table_VD}
         if self.entry.uses_project_signature:
             return self.definition(*(names[name] for name in self.kind.made_with), **options)
-        expressions, parameters = self.entry.make, parameters_of(self.definition)
-        if self.entry.free and (other := unknown(parameters, expressions)):
+        expressions = self.entry.make
+        if self.entry.free and (other := unknown(parameters_of(self.definition), expressions)):
             raise NotChecked(f"It was not checked: it is not known what {other[0]} is.")
         if "D // heads" in self.make_expressions and "heads" not in self.make_expressions:
             names["heads"] = 1  # the class is one head
         settings = Settings(expressions, names)
-        arguments, named = arguments_of(parameters, expressions, names | {"settings": settings})
-        return self.definition(*arguments, **named)
+        return call_with(self.definition, expressions, names | {"settings": settings})
 
     def with_kind_arguments(self, called: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of the kind's arguments that calls another one as the sheet says."""
         if self.entry.uses_project_signature:
             return called
-        parameters = parameters_of(called)
 
         def call(*values: Any) -> Any:
             names = dict(zip(self.kind.arguments, values, strict=True))
             add_mask_or_lengths(names)
-            arguments, named = arguments_of(parameters, self.call_form.arguments, names)
-            y = called(*arguments, **named)
+            y = call_with(called, self.call_form.arguments, names)
             if isinstance(y, tuple) and self.call_form.result == "y":
                 y = y[0]
             return evaluate(self.call_form.result, names | {"y": y})
@@ -283,17 +280,17 @@ def randomize(module: nn.Module, seed: int, gain: float) -> None:
             parameter.data.normal_(std=gain * (1, *parameter.squeeze().shape)[-1] ** -0.5)
 
 
-def arguments_of(
-    parameters: dict[str, inspect.Parameter], expressions: dict[str, Any], names: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a call, by name, or in the sheet's order if a name is unknown.
+def call_with(called: Callable[..., Any], expressions: dict[str, Any], names: Namespace) -> Any:
+    """Calls a class or function with arguments by name, or in the sheet's order if a required name
+    is unknown.
 
     expressions: pattern of an argument's name -> its value, an expression of the names.
     """
+    parameters = parameters_of(called)
     if not parameters or unknown(parameters, expressions):
-        return [evaluate(expression, names) for expression in expressions.values()], {}
+        return called(*(evaluate(expression, names) for expression in expressions.values()))
     patterns = {name: pattern_of(name, expressions) for name in parameters}
-    return [], {name: evaluate(expressions[key], names) for name, key in patterns.items() if key}
+    return called(**{k: evaluate(expressions[key], names) for k, key in patterns.items() if key})
 
 
 def add_mask_or_lengths(names: dict[str, Any]) -> None:

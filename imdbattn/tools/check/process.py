@@ -13,7 +13,7 @@ from pathlib import Path
 from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check import source
 from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
-from imdbattn.tools.check.sheets import SHEETS, load
+from imdbattn.tools.check.sheets import load
 from imdbattn.tools.check.tables import describe
 
 PRINTED_BYTES = 2000  # of what the file prints, the last bytes are kept
@@ -50,21 +50,14 @@ def check_in_child(file: str, options: argparse.Namespace) -> Outcome:
     """Checks the file. A check that does not end, or that ends the process, is a finding."""
     from tempfile import TemporaryFile  # it imports random; students may have a random.py
 
-    late, sheet = False, options.sheet
+    late = False
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")])
     )
     own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     own["TORCHDYNAMO_DISABLE"] = "1"  # torch.compile would compile for each shape of the checks
     with TemporaryFile() as messages, TemporaryFile() as prints:
-        arguments = [
-            str(messages.fileno()),
-            str(options.seconds),
-            str(options.memory),
-            os.path.abspath(file),
-            json.dumps(dict(options.name)),
-            os.path.abspath(sheet) if sheet and sheet not in SHEETS else sheet or "",
-        ]
+        arguments = [str(messages.fileno()), os.path.abspath(file), json.dumps(vars(options))]
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", CHILD_CODE, *arguments],
             env=os.environ | own,
@@ -124,23 +117,24 @@ def child() -> None:
 
     gc.freeze()
     gc.enable()
-    descriptor, seconds, gibibytes, file, names, sheet = sys.argv[1:]
+    descriptor, file, text = sys.argv[1:]
+    options = argparse.Namespace(**json.loads(text))
     sys.argv[1:] = []
     owner = os.getpid()
     torch.set_num_threads(1)
     os.set_inheritable(int(descriptor), False)
-    signal.setitimer(signal.ITIMER_REAL, float(seconds))
-    limit(4 * float(gibibytes))
+    signal.setitimer(signal.ITIMER_REAL, options.seconds)
+    limit(4 * options.memory)
 
     def write(outcome: Outcome) -> None:
         if os.getpid() != owner:  # a fork that the file has made
             os._exit(0)
         os.write(int(descriptor), json.dumps(asdict(outcome)).encode() + b"\n")
 
-    outcomes = check_file(file, json.loads(names), sheet or None)
+    outcomes = check_file(file, options.name, options.sheet)
     write(next(outcomes))  # before the import
     write(next(outcomes))  # after it
-    limit(float(gibibytes))
+    limit(options.memory)
     warnings.simplefilter("ignore")  # the checks may cause warnings
     for outcome in outcomes:
         write(outcome)

@@ -91,8 +91,10 @@ class Outcome:
         return [result for result in self.results if result.held is held]
 
     @property
-    def made(self) -> list[bool]:
-        return [result.held for result in self.results if result.held is not None]
+    def grade(self) -> dict[str, int]:
+        """How many of the checks that could be made hold."""
+        held = len(self.of(True))
+        return {"held": held, "of": held + len(self.of(False))}
 
     @property
     def unmade(self) -> int:
@@ -120,7 +122,7 @@ class Outcome:
     def status(self) -> int:
         """1 if a check fails; else 2 if none was made or the checker failed; else 0."""
         failed = any(result.finding == "not-checked" for result in self.results)
-        return 1 if not all(self.made) else 2 if failed or not self.made else 0
+        return 1 if self.of(False) else 2 if failed or not self.of(True) else 0
 
     @property
     def passed(self) -> bool:
@@ -129,7 +131,7 @@ class Outcome:
 
     @property
     def summary(self) -> str:
-        text = f"{sum(self.made)} of {len(self.made)} checks hold."
+        text = f"{self.grade['held']} of {self.grade['of']} checks hold."
         text += f" {self.unmade} could not be made." * bool(self.unmade)
         if self.points:
             text += f" {self.total:g} of {sum(self.points.values()):g} points."
@@ -187,7 +189,7 @@ def as_dict(outcome: Outcome) -> dict[str, Any]:
     if outcome.error:
         return values | {"error": outcome.error}
     return values | {
-        "grade": {"held": sum(outcome.made), "of": len(outcome.made)},
+        "grade": outcome.grade,
         "points": outcome.earned() if outcome.points else None,
         "parts": list(outcome.parts),
         "not_found": [part for part in outcome.expected if part not in outcome.parts],
@@ -234,7 +236,7 @@ def as_csv(outcomes: list[Outcome]) -> str:
             f"{r.part}: {r.finding}" + f" ({r.example})" * (r.finding == "raises")
             for r in outcome.of(False)
         )
-        counts = [sum(outcome.made), len(outcome.made), outcome.unmade]
+        counts = [*outcome.grade.values(), outcome.unmade]
         writer.writerow([outcome.file, *counts, points, of_points, findings, outcome.error])
     return rows.getvalue().rstrip("\n")
 
