@@ -66,7 +66,7 @@ def test_import_changes_nothing_in_the_process():
         handlers = [*map(signal.getsignal, signal.valid_signals())]
         import imdbattn, imdbattn.train, imdbattn.launch.job_process, imdbattn.launch.sweep
         from omegaconf import OmegaConf
-        print(before == dict(os.environ), sleep, OmegaConf.has_resolver("digest"))
+        print(before == dict(os.environ), sleep, OmegaConf.has_resolver("job_name"))
         print(handlers == [*map(signal.getsignal, signal.valid_signals())])"""
     done = run_process(["-c", code], ROOT, environment())
     assert done.stdout.split() == ["True", "[]", "False", "True"], done.stderr
