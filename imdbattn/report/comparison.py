@@ -359,7 +359,7 @@ def by_length(right_NS: np.ndarray, lengths_N: np.ndarray) -> Curve:
 
 def compare_pairs(
     scored: Sequence[ScoredVariant],
-    pairs: Sequence[tuple[int, int]],
+    pairs: Sequence[tuple[str, str]],
     text_index_N: np.ndarray,
     metric: str,
 ) -> list[VariantPair]:
@@ -368,9 +368,10 @@ def compare_pairs(
     The interval and p are computed from the same variance, and p decides the verdict.
     McNemar's test is about the right answers of these trained models only.
 
-    pairs: indices (from, to) in `scored`. text_index_N: the number of the text of each item.
+    pairs: labels (from, to). text_index_N: the number of the text of each item.
     """
-    old_and_new = [(scored[old], scored[new]) for old, new in pairs]
+    by_label = {variant.variant.label: variant for variant in scored}
+    old_and_new = [(by_label[old], by_label[new]) for old, new in pairs]
     bounded = metric == "accuracy"
     estimates = [
         statistics.estimate_difference(new.value_TS, old.value_TS, bounded)

@@ -171,78 +171,71 @@ def sources(run: FinishedRun) -> list[str]:
 
 def neighbors(
     variants: Sequence[Variant], against: str | None
-) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the pairs to compare, as indices (from, to) of variants, and sentences that state in
-    what else they differ, or why a variant is not compared.
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Returns the labels (from, to) of the pairs to compare, and sentences that state in what else
+    they differ, or why a variant is not compared.
 
-    For mean, base, and residual, which extends base: [(0, 1), (1, 2)]. The first variant of a rung
-    is compared with `nearest_variant`, unless they differ in settings that rungs do not set
-    (SET_BY_RUNGS).
+    For mean, base, and residual, which extends base: [("mean", "base"), ("base", "residual")]. The
+    first variant of a rung is compared with the nearest variant of the rung that it extends
+    (`model.extends`), or, if that is absent, of the one before it, unless `extends` is null. The
+    two may differ only in settings that rungs set (SET_BY_RUNGS). Each further variant is compared
+    with the first, and with the variant of the extended rung that has equal overrides and data.
 
     against: the variant that all others are compared with instead, if `variants` contain it, or a
         model with one variant.
     """
-    models = [variant.model for variant in variants]
-    labels = [variant.label for variant in variants]
-    named = labels_named(against, dict(zip(labels, models, strict=True)))
+    models = {variant.label: variant.model for variant in variants}
+    named = labels_named(against, models)
     if len(named) == 1:
-        chosen = labels.index(named[0])
-        return [(chosen, to) for to in range(len(variants)) if to != chosen], []
+        return [(named[0], label) for label in models if label != named[0]], []
     pairs = []
     remarks = []
-    for index, variant in enumerate(variants):
-        first = models.index(variant.model)
-        if first < index:
-            pairs += pairs_of_variant(variants, index, first)
+    first: dict[str, Variant] = {}  # of each model so far
+    for new in variants:
+        if new.model in first:
+            equal = [old for old in variants if is_equal_but_for_the_rung(new, old)]
+            pairs += [(old.label, new.label) for old in (*equal[:1], first[new.model])]
             continue
-        nearest = nearest_variant(variants, index)
-        if nearest is None:
+        extended = new.extends
+        if first and extended not in (None, *models.values()):
+            extended = list(first)[-1]
+        first[new.model] = new
+        candidates = [old for old in variants if old.model == extended]
+        if not candidates:
             continue
-        of_rungs, others = differences(variant, variants[nearest])
+        nearest = nearest_variant(new, candidates)
+        of_rungs, others = differences(new, nearest)
         if others:
             remarks.append(
-                f"{variant.label} is not compared with {labels[nearest]}, which also differs in"
+                f"{new.label} is not compared with {nearest.label}, which also differs in"
                 f" {' and '.join(others)}; against= compares them."
             )
             continue
-        pairs.append((nearest, index))
+        pairs.append((nearest.label, new.label))
         if of_rungs:
             differing = " and ".join(of_rungs)
-            remarks.append(f"{variant.label} and {labels[nearest]} also differ in {differing}.")
+            remarks.append(f"{new.label} and {nearest.label} also differ in {differing}.")
     return pairs, remarks
 
 
-def nearest_variant(variants: Sequence[Variant], index: int) -> int | None:
-    """Returns the index of the variant that differs least from the first variant of a rung, among
-    those of the rung that it extends (`model.extends`), or, if that is absent, of the one before
-    it; None if `extends` is null.
+def nearest_variant(new: Variant, candidates: Sequence[Variant]) -> Variant:
+    """Returns the candidate that differs from `new` in the fewest settings that rungs do not set,
+    or, of several, in the fewest others.
     """
-    new = variants[index]
-    models = [variant.model for variant in variants]
-    extended = new.extends
-    if index > 0 and extended not in (None, *models):
-        extended = models[index - 1]
 
-    def numbers_of_differences(candidate: int) -> tuple[int, int]:
-        of_rungs, others = differences(new, variants[candidate])
+    def numbers_of_differences(old: Variant) -> tuple[int, int]:
+        of_rungs, others = differences(new, old)
         return len(others), len(of_rungs)
 
-    candidates = [i for i, model in enumerate(models) if model == extended]
-    return min(candidates, key=numbers_of_differences, default=None)
+    return min(candidates, key=numbers_of_differences)
 
 
-def pairs_of_variant(variants: Sequence[Variant], index: int, first: int) -> list[tuple[int, int]]:
-    """Returns the pairs of a further variant of a rung: it is compared with the first variant of
-    its rung, and with the variant of the extended rung that has equal overrides and equal data.
-    """
-    new = variants[index]
-    pairs = [(first, index)]
-    for i, old in enumerate(variants):
-        if old.model == new.extends and old.overrides == new.overrides:
-            _, others = differences(new, old)
-            if not others:
-                return [(i, index), *pairs]
-    return pairs
+def is_equal_but_for_the_rung(new: Variant, old: Variant) -> bool:
+    """Returns whether `old` is a variant of the extended rung with equal overrides and data."""
+    if old.model != new.extends or old.overrides != new.overrides:
+        return False
+    _, others = differences(new, old)
+    return not others
 
 
 def labels_named(name: str | None, models: Mapping[str, str]) -> list[str]:
