@@ -371,20 +371,19 @@ def compare_pairs(
     pairs: labels (from, to). text_index_N: the number of the text of each item.
     """
     by_label = {variant.variant.label: variant for variant in scored}
-    old_and_new = [(by_label[old], by_label[new]) for old, new in pairs]
     bounded = metric == "accuracy"
     estimates = [
-        statistics.estimate_difference(new.value_TS, old.value_TS, bounded)
-        for old, new in old_and_new
+        statistics.estimate_difference(by_label[new].value_TS, by_label[old].value_TS, bounded)
+        for old, new in pairs
     ]
     holm_p = statistics.holm([estimate.p for estimate in estimates])
     compared = []
-    for (old, new), estimate, corrected in zip(old_and_new, estimates, holm_p, strict=True):
-        old_N = old.right_NS.mean(1)
-        new_N = new.right_NS.mean(1)
+    for (old, new), estimate, corrected in zip(pairs, estimates, holm_p, strict=True):
+        old_N = by_label[old].right_NS.mean(1)
+        new_N = by_label[new].right_NS.mean(1)
         pair: VariantPair = {
-            "from": old.variant.label,
-            "to": new.variant.label,
+            "from": old,
+            "to": new,
             "metric": short_name(metric),
             "difference": estimate.mean,
             "interval": estimate.interval,

@@ -73,12 +73,11 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
 
     def start(self, folder: Path, config: NestedDict, resume: bool) -> bool:
         rung = config["model"]["name"]
-        data = config["data"]
-        source = data["source"]
-        tags = [rung, source if isinstance(source, str) else "custom source"]
-        if "tokenizer" in data:
-            tokenizer = data["tokenizer"]
-            tags.append(tokenizer if isinstance(tokenizer, str) else "custom tokenizer")
+        tags = [rung]
+        for name in ("source", "tokenizer"):
+            if name in config["data"]:
+                choice = config["data"][name]
+                tags.append(choice if isinstance(choice, str) else f"custom {name}")
         fields = {"run_name": run_label(config), "run_job_type": "train", "run_tags": tags}
         self._experiment = start_wandb(
             self._settings, folder, {"rung": rung, **config}, resume, group_of(folder), **fields
