@@ -7,15 +7,16 @@ import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from imdbattn.report.comparison import ENTROPY
-from imdbattn.report.comparison_types import ComparedSet, Curve, VariantResults
+from imdbattn.report.comparison_types import ComparedSet, Curve
 from imdbattn.report.numbers import LEVEL_NAME, is_in_percent, metric_name, metric_text
-from imdbattn.report.pages import integer_ticks, new_figure, style
+from imdbattn.report.pages import Picture, integer_ticks, new_figure, style
 
 FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 # Color-blind readers can distinguish these colors (Okabe & Ito).
@@ -23,6 +24,13 @@ BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#8C8C8C"
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
+BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
+
+
+def accuracy_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figure of the metric of each variant."""
+    caption = "Blue: mean over seeds with its interval; orange: each seed."
+    return [Picture("accuracies", partial(accuracies, comparison), caption)]
 
 
 def accuracies(comparison: ComparedSet) -> Figure:
@@ -49,6 +57,16 @@ def accuracies(comparison: ComparedSet) -> Figure:
     return with_title(figure, f"{name[:1].upper()}{name[1:]} on {scored}", legend=2)
 
 
+def length_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figure of accuracy by length, if all variants have it."""
+    curves = [variant["lengths"] for variant in comparison["variants"]]
+    if not all(curve and curve["x"] for curve in curves):
+        return []
+    omitted = f"Lengths of fewer than ten {comparison['items']} are omitted."
+    caption = f"{BAND} Shaded: training. {omitted}"
+    return [Picture("lengths", partial(accuracies_by_length, comparison), caption)]
+
+
 def accuracies_by_length(comparison: ComparedSet) -> Figure:
     """Draws a panel for each variant: accuracy over source length.
 
@@ -68,38 +86,55 @@ def accuracies_by_length(comparison: ComparedSet) -> Figure:
     return with_title(figure, f"Accuracy by length, {comparison['split']} {comparison['items']}")
 
 
-def curves_of_seeds(comparison: ComparedSet, quantity: str) -> Figure:
-    """Draws training and validation over epochs. quantity: accuracy or loss."""
-    training = "training"
-    validation = "validation"
-    if quantity == "accuracy" and not comparison["labels"]:
-        training += ", single symbols"
-        validation += f", whole {comparison['items']}"
-    lines = {
-        f"train/{quantity}": (training, ORANGE, "--"),
-        f"val/{quantity}": (validation, BLUE, "-"),
-    }
-    figure = over_epochs(comparison, lines, 100 if quantity == "accuracy" else 1)
-    figure.supylabel("accuracy (%)" if quantity == "accuracy" else "cross-entropy (nats)", size=9)
-    return with_title(figure, f"{quantity.capitalize()} over epochs, band over seeds", legend=2)
+def curve_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figures of accuracy and loss over epochs, if a variant has them."""
+    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
+    pictures = []
+    for quantity, unit in (("accuracy", "accuracy (%)"), ("loss", "cross-entropy (nats)")):
+        if not any(f"val/{quantity}" in variant["curves"] for variant in comparison["variants"]):
+            continue
+        training = "training"
+        validation = "validation"
+        if quantity == "accuracy" and not comparison["labels"]:
+            training += ", single symbols"
+            validation += f", whole {comparison['items']}"
+        lines = {
+            f"train/{quantity}": (training, ORANGE, "--"),
+            f"val/{quantity}": (validation, BLUE, "-"),
+        }
+        title = f"{quantity.capitalize()} over epochs, band over seeds"
+        factor = 100 if quantity == "accuracy" else 1
+        draw = partial(over_epochs, comparison, lines, factor, unit, title)
+        pictures.append(Picture(f"curves_{quantity}", draw, caption))
+    return pictures
 
 
-def entropies_of_seeds(comparison: ComparedSet) -> Figure:
-    """Draws the entropy of each attention over epochs."""
-    variants = comparison["variants"]
-    names = dict.fromkeys(name for variant in variants for name in entropy_names(variant))
+def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
+    """Returns the figure of the entropy of each attention over epochs, if a variant has it."""
+    curves = dict.fromkeys(name for variant in comparison["variants"] for name in variant["curves"])
     lines = {}
-    for name, color in zip(names, itertools.cycle(COLORS)):
-        lines[name] = (name.removeprefix(ENTROPY).replace("layer", "layer "), color, "-")
-    figure = over_epochs(comparison, lines, 100)
-    figure.supylabel("entropy (% of equal weights)", size=9)
-    return with_title(figure, "Entropy of attention over epochs, band over seeds", legend=4)
+    colors = itertools.cycle(COLORS)
+    for name in curves:
+        if name.startswith(ENTROPY):
+            label = name.removeprefix(ENTROPY).replace("layer", "layer ")
+            lines[name] = (label, next(colors), "-")
+    if not lines:
+        return []
+    measured = f"Mean over heads of the same validation {comparison['items']}"
+    caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
+    title = "Entropy of attention over epochs, band over seeds"
+    draw = partial(over_epochs, comparison, lines, 100, "entropy (% of equal weights)", title)
+    return [Picture("entropy", draw, caption)]
 
 
 def over_epochs(
-    comparison: ComparedSet, lines: Mapping[str, tuple[str, str, str]], factor: float
+    comparison: ComparedSet,
+    lines: Mapping[str, tuple[str, str, str]],
+    factor: float,
+    unit: str,
+    title: str,
 ) -> Figure:
-    """Draws a panel for each variant that has one of the curves.
+    """Draws a panel for each variant that has one of the curves, multiplied by `factor`.
 
     lines: label, color and style of the line of each curve.
     """
@@ -112,12 +147,8 @@ def over_epochs(
         integer_ticks(axes, 5)
     for label, color, dashes in lines.values():
         panels[0].plot([], [], dashes, color=color, label=label)
-    return figure
-
-
-def entropy_names(variant: VariantResults) -> list[str]:
-    """Returns the names of the entropies among the curves of a variant."""
-    return [name for name in variant["curves"] if name.startswith(ENTROPY)]
+    figure.supylabel(unit, fontsize=9)
+    return with_title(figure, title, legend=4)
 
 
 def band(axes: Axes, curve: Curve, factor: float, color: str, line: str = "-") -> None:

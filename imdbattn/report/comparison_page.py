@@ -10,11 +10,10 @@ from pathlib import Path
 from imdbattn.errors import one_line
 from imdbattn.report.comparison import compare_sets
 from imdbattn.report.comparison_figures import (
-    accuracies,
-    accuracies_by_length,
-    curves_of_seeds,
-    entropies_of_seeds,
-    entropy_names,
+    accuracy_pictures,
+    curve_pictures,
+    entropy_pictures,
+    length_pictures,
 )
 from imdbattn.report.comparison_types import ComparedSet, ScoredItems, VariantPair, VariantResults
 from imdbattn.report.numbers import (
@@ -31,7 +30,6 @@ from imdbattn.report.numbers import (
     percent,
 )
 from imdbattn.report.pages import (
-    Picture,
     Report,
     Section,
     Table,
@@ -48,7 +46,6 @@ from imdbattn.settings.command_settings import CompareSettings
 
 VERDICTS = ("better", "worse", "undecided")
 CHARACTERS = 300  # shown of a text on which variants disagree
-BAND = "Line: mean over seeds; band: from the lowest to the highest seed."
 DIFFERENCES = (
     "“Gained” are the {items} that only the first variant gets right, “lost” those that only"
     " the second gets right; means over pairs of seeds."
@@ -94,13 +91,11 @@ def name_of_folder(scored: ScoredItems) -> str:
 
 def sections(comparison: ComparedSet) -> list[Section]:
     """Returns the sections that have data; the page shows the later ones folded."""
-    caption = "Blue: mean over seeds with its interval; orange: each seed."
-    figure = Picture("accuracies", partial(accuracies, comparison), caption)
     every = [
         Section(
             "All variants",
             table=variant_table(comparison),
-            pictures=[figure],
+            pictures=accuracy_pictures(comparison),
             in_terminal=True,
             too_wide=("parameters", "tokens/s"),
         ),
@@ -118,36 +113,6 @@ def sections(comparison: ComparedSet) -> list[Section]:
         ),
     ]
     return [section for section in every if len(section.table) > 1 or section.pictures]
-
-
-def length_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figure of accuracy by length, if all variants have it."""
-    curves = [variant["lengths"] for variant in comparison["variants"]]
-    if not all(curve and curve["x"] for curve in curves):
-        return []
-    omitted = f"Lengths of fewer than ten {comparison['items']} are omitted."
-    caption = f"{BAND} Shaded: training. {omitted}"
-    return [Picture("lengths", partial(accuracies_by_length, comparison), caption)]
-
-
-def curve_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figures of the learning curves that a variant has."""
-    caption = f"{BAND} Training values are measured during the epoch, with changing weights."
-    pictures = []
-    for name in ("accuracy", "loss"):
-        if any(f"val/{name}" in variant["curves"] for variant in comparison["variants"]):
-            draw = partial(curves_of_seeds, comparison, name)
-            pictures.append(Picture(f"curves_{name}", draw, caption))
-    return pictures
-
-
-def entropy_pictures(comparison: ComparedSet) -> list[Picture]:
-    """Returns the figure of the entropy of attention, if a variant has it."""
-    if not any(map(entropy_names, comparison["variants"])):
-        return []
-    measured = f"Mean over heads of the same validation {comparison['items']}"
-    caption = f"{BAND} {measured}; 100 % is the entropy of equal weights."
-    return [Picture("entropy", partial(entropies_of_seeds, comparison), caption)]
 
 
 def slices_text(comparison: ComparedSet) -> str:
