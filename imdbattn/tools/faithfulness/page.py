@@ -62,13 +62,12 @@ def runs_table(summary: Summary) -> Table:
 def measure_sections(summary: Summary) -> list[Section]:
     """Returns a section for each measure: a row for each attribution, a column for each variant."""
     sections = []
-    folded = False
     for name, texts in MEASURES.items():
         if numbers := [entry for entry in summary["numbers"] if entry["measure"] == name]:
             table = pivoted(texts.title, numbers)
+            folded = texts.get("folded", False)
             section = Section(texts.title, texts.text, table, in_terminal=not folded, folded=folded)
             sections.append(section)
-        folded |= name == "randomized"
     return sections
 
 

@@ -1,13 +1,13 @@
 // The page: stores the state, sends requests to the server, and passes the answers to the panels.
 
 import * as api from "./api.js";
+import { answerMessages } from "./local.js";
 import { Panel } from "./panel.js";
 import { pairOf } from "./reviews.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
 import { AnswerError, count, delayed, el, percent } from "./tools.js";
-import { answerMessages } from "./worker.js";
 
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
