@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.explorer import Page, served, settle
+from tests.explorer import WRITER, Page, served, settle
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no browser tests: pip install playwright"
@@ -57,3 +57,18 @@ def test_a_model_without_its_layers_shows_their_boxes(page, address, open_page):
     boxes.first.check()
     settle(tab)
     assert boxes.count() == 4
+
+
+def test_the_steps_and_beams_of_an_encoder_decoder_are_shown(page_of, folder_of, open_page):
+    page = page_of(folder_of(WRITER[0]))
+    expected = page.ask("write", run=page.run(WRITER[0]), text="FEDC", beams=3)
+    with served(page) as address:
+        panel = open_page(address, urlencode({"source": "FEDC"})).locator("#written")
+        for number, step in enumerate(expected.steps, 1):
+            text = panel.inner_text()
+            assert f"Step {number} of {len(expected.steps)}" in text
+            symbol, share = step["alternatives"][0]
+            assert f"{symbol}\n{100 * share:.1f} %" in text
+            panel.get_by_text("Next step").click()
+        for beam in expected.beams:
+            assert f"{beam['log_probability']:.3f}\t{beam['score']:.3f}" in text

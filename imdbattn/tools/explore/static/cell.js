@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { largestOf } from "./matrix.js";
 import { t } from "./texts.js";
-import { count, el, percent, quoted } from "./tools.js";
+import { count, el, percent, quoted, tableRow } from "./tools.js";
 
 const MOST_PADDING = 20;
 const LISTED = 8; // keys with the largest weights
@@ -117,15 +117,10 @@ export class Cell {
     lines.push(["mask", masked ? "−∞" : score, mask]);
     lines.push(["exp(s − m)", this.row.exp[key], t("m = {most}, the largest s", { most: number(this.row.largest) })]);
     lines.push([`÷ ${number(this.row.sum)}`, facts.weights[key], t("the row's sum; weight {weight}", { weight: percent(facts.weights[key]) })]);
-    const rows = lines.map(([name, value, note]) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row", text: t(name) }),
-        el("td", { class: "number", text: typeof value === "number" ? number(value) : value, data: { step: name, value } }),
-        el("td", { class: "quiet", text: note }),
-      ),
-    );
+    const rows = lines.map(([name, value, note]) => {
+      const text = typeof value === "number" ? number(value) : value;
+      return tableRow(t(name), [el("td", { class: "number", text, data: { step: name } }), el("td", { class: "quiet", text: note })]);
+    });
     return el("table", { class: "arithmetic" }, el("caption", { class: "hidden", text: t("From the product to the weight") }), el("tbody", {}, ...rows));
   }
 
@@ -136,16 +131,7 @@ export class Cell {
     const largest = largestOf(facts.weights.slice(0, padded), LISTED);
     const listed = new Set([...largest, chosen.key, ...[...facts.names.keys()].slice(padded)]);
     const most = absolute([...[...listed].flatMap((at) => [...facts.values[at]]), ...facts.output]);
-    const line = (name, score, exp, weight, values, options = {}) =>
-      el(
-        "tr",
-        options,
-        el("th", { scope: "row" }, name),
-        el("td", { class: "number", text: score }),
-        el("td", { class: "number", text: number(exp) }),
-        el("td", { class: "number", text: percent(weight), data: { weight } }),
-        el("td", {}, strip(values, most)),
-      );
+    const line = (name, score, exp, weight, values, options = {}) => tableRow(name, [score, number(exp), percent(weight), el("td", {}, strip(values, most))], options);
     const rows = [...listed].sort((a, b) => a - b).map((at) => {
       const press = () => this.page.choose(this.run.id, { ...chosen, key: at });
       const name = el("button", { type: "button", class: "key", text: facts.names[at], title: facts.names[at], data: { key: at }, "aria-label": t("key {name}", { name: facts.names[at] }), on: { click: press } });
@@ -170,7 +156,7 @@ export class Cell {
     if (!padding) return el("p", { class: "quiet", text: t("Add a padded position, as in a batch with a longer review, to see what the mask does.") });
     const [label, share] = Object.entries(facts.probabilities).sort((a, b) => b[1] - a[1])[0];
     const how = t(masked ? "with {padded} and their mask" : "with {padded} and without mask in the whole network", { padded: count(padding, "padded position") });
-    return el("p", { text: t("{label}: {before} without padding, {share} {how}.", { label, before: percent(this.about.probabilities[label]), share: percent(share), how }), data: { probability: share } });
+    return el("p", { text: t("{label}: {before} without padding, {share} {how}.", { label, before: percent(this.about.probabilities[label]), share: percent(share), how }) });
   }
 }
 

@@ -5,7 +5,7 @@ import { Cell } from "./cell.js";
 import { Matrix, largestOf } from "./matrix.js";
 import { Positions } from "./positions.js";
 import { t } from "./texts.js";
-import { bar, count, el, percent, quoted } from "./tools.js";
+import { bar, count, el, percent, quoted, tableRow } from "./tools.js";
 
 const SHADED = 2000; // words that can be shaded; a longer text is shown without shades
 const MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
@@ -102,7 +102,6 @@ export class Panel {
     this.shadeBy(null);
     this.positions.element.hidden = !facts.has_positions;
     this.element.dataset.probability = facts.probability;
-    this.element.dataset.label = facts.label;
   }
 
   /** The attentions in order: each layer, also one that is skipped, then the pooling. */
@@ -118,7 +117,7 @@ export class Panel {
   showOutcome(facts) {
     const rows = Object.entries(facts.probabilities).flatMap(([label, share]) => {
       const name = label === facts.label ? el("strong", { text: label }) : el("span", { text: label });
-      return [name, el("span", { text: percent(share), data: { label, value: share } }), bar(share)];
+      return [name, el("span", { text: percent(share) }), bar(share)];
     });
     this.outcome.replaceChildren(...rows);
     if (!facts.before) return;
@@ -148,7 +147,6 @@ export class Panel {
       const node = el("span", { class: word.removed ? "word removed" : "word", role: "button", tabindex: -1, text: name });
       node.setAttribute("aria-pressed", String(word.removed));
       node.dataset.place = word.place;
-      if (!word.removed) node.dataset.share = word.share;
       node.addEventListener("click", () => this.page.toggleWord(word.place));
       node.addEventListener("pointerenter", () => this.point(word));
       node.addEventListener("focus", () => !this.rebuilding && this.point(word));
@@ -274,7 +272,7 @@ export class Panel {
     const rows = largestOf(values, 8).map((index) => {
       const word = this.facts.words[index];
       const name = letters.slice(word.start, word.end).join("");
-      return el("tr", {}, el("th", { scope: "row", text: name }), el("td", { class: "number", text: percent(values[index]) }));
+      return tableRow(name, [percent(values[index])]);
     });
     const opened = this.table.querySelector("details")?.open;
     const table = el("table", {}, el("caption", { class: "hidden", text: what }), el("tbody", {}, ...rows));

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { Matrix } from "./matrix.js";
 import { t } from "./texts.js";
-import { bar, count, el, percent } from "./tools.js";
+import { bar, count, el, percent, tableRow } from "./tools.js";
 
 export class Sequence {
   constructor(run) {
@@ -38,8 +38,6 @@ export class Sequence {
     this.body.hidden = false;
     this.facts = facts;
     this.step = Math.min(this.step, facts.steps.length - 1);
-    this.element.dataset.output = facts.output;
-    this.element.dataset.probability = facts.probability;
     const unknown = facts.unknown.length ? t("Not in the vocabulary, read as <unk>: {unknown}.", { unknown: facts.unknown.join(", ") }) : "";
     this.steps = el("div", { class: "steps", role: "group", "aria-label": t("Steps of the output") });
     this.alternatives = el("div");
@@ -79,7 +77,7 @@ export class Sequence {
     if (focus !== undefined) this.steps.querySelector(`[data-step="${CSS.escape(focus)}"]`)?.focus();
     const rows = this.facts.steps[step].alternatives.flatMap(([symbol, share]) => [
       el("span", { text: symbol }),
-      el("span", { text: percent(share), data: { value: share } }),
+      el("span", { text: percent(share) }),
       bar(share),
     ]);
     const title = el("p", { class: "quiet", text: t("Step {step} of {steps}: the most probable symbols", { step: step + 1, steps: this.facts.steps.length }) });
@@ -94,14 +92,9 @@ export class Sequence {
 
 function beamTable(beams) {
   const head = ["output", "log probability", "score"].map((name, at) => el("th", { scope: "col", class: at ? "number" : null, text: t(name) }));
-  const rows = beams.map((beam) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row", text: (beam.output || t("(nothing)")) + (beam.ended ? "" : t(" (not ended)")) }),
-      el("td", { class: "number", text: beam.log_probability.toFixed(3) }),
-      el("td", { class: "number", text: beam.score.toFixed(3) }),
-    ),
-  );
+  const rows = beams.map(({ output, ended, log_probability, score }) => {
+    const name = (output || t("(nothing)")) + (ended ? "" : t(" (not ended)"));
+    return tableRow(name, [log_probability.toFixed(3), score.toFixed(3)]);
+  });
   return el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
 }

@@ -25,6 +25,12 @@ export function el(tag, options = {}, ...children) {
   return node;
 }
 
+/** A row of a table. name: text or an element. cells: elements, or numbers as text. */
+export function tableRow(name, cells, options = {}) {
+  const rest = cells.map((cell) => (typeof cell === "string" ? el("td", { class: "number", text: cell }) : cell));
+  return el("tr", options, el("th", { scope: "row" }, name), ...rest);
+}
+
 /** A share from 0 to 1 as a percentage with one decimal. */
 export function percent(share) {
   return share > 0 && share < 0.0005 ? "under 0.1 %" : `${(100 * share).toFixed(1)} %`;
