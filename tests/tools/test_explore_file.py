@@ -36,6 +36,7 @@ SCORES = (
     ("residual_pe", f"{SCORE}.scores.Additive", "model.net.layer.heads=5"),
     ("residual_pe", f"{SCORE}.beyond.attention.Uniform"),
 )
+UNCHANGED = Changes().model_dump()
 CHANGES = (
     {},
     {"heads": [[1, 1]], "layers": [2], "positions": True, "words": [2], "shuffle": 5},
@@ -168,8 +169,7 @@ def test_answers_are_those_of_the_server(page, written, open_file):
     tab = open_file(written())
     for name, own in names_of(page, tab).items():
         for changes in CHANGES:
-            one = {"words": [], "heads": [], "layers": [], "positions": False, "shuffle": None}
-            message = {"text": TEXT, "changes": one | changes}
+            message = {"text": TEXT, "changes": UNCHANGED | changes}
             if "layers" in changes and not page.runs.predictor(name).net.layers:
                 continue
             expected = page.ask("read", run=name, **message)
@@ -184,6 +184,13 @@ def test_answers_are_those_of_the_server(page, written, open_file):
                 assert_same(ask(tab, "cell", run=own, **row), expected_row, 5e-5)
         expected = page.ask("positions", run=name, length=40)
         assert_same(ask(tab, "positions", run=own, length=40), expected, 2e-4)
+        tested = ask(tab, "reviews", run=own)
+        assert len(tested.reviews) == 12
+        columns = zip(tested.reviews, tested.labels, tested.probabilities, strict=True)
+        for review, label, probability in columns:
+            found = ask(tab, "read", run=own, text=review["text"], changes=UNCHANGED)
+            assert found.label == label
+            assert found.probability == pytest.approx(probability, abs=1e-4)
 
 
 def texts_200() -> list[str]:
@@ -350,7 +357,7 @@ def test_a_file_with_fewer_words_has_their_trained_vectors(folder_of, tmp_path, 
     words = [model.predictor.vectors.words[row - FIRST_WORD] for row in rows]
     text = " ".join(filter(str.isalpha, words))
     facts = model.page(tmp_path / "page.html", words=50, precision="float32")
-    request = {"run": facts["models"][0]["id"], "text": text, "changes": Changes().model_dump()}
+    request = {"run": facts["models"][0]["id"], "text": text, "changes": UNCHANGED}
     found = ask(open_file(tmp_path / "page.html"), "read", **request)
     expected = model.predict(text)[0].probabilities
     assert found.probabilities == pytest.approx(dict(expected), abs=1e-6)

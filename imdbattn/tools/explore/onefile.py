@@ -23,7 +23,7 @@ from torch import Tensor
 from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, one_line, wrapping_errors
-from imdbattn.exports.vectors import labels_of, rounded, training_counts, with_words
+from imdbattn.exports.vectors import rounded, training_counts, with_words
 from imdbattn.io.files import with_home, write_atomically, writing_into
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
@@ -139,7 +139,7 @@ def page_data(
     facts: list[dict[str, Any]] = []
     words_of: dict[str, Tensor] = {}  # fingerprint of vectors -> the words that are kept
     vectors: dict[str, dict[str, Any]] = {}  # fingerprint of vectors -> their words and numbers
-    tests: dict[str, list[dict[str, Any]]] = {}  # fingerprint of a test set -> its reviews
+    tests: list[list[dict[str, Any]]] = []  # the reviews of each test set
     for model in models:
         key = model.predictor.metadata["vectors"]
         if key not in words_of:
@@ -149,26 +149,48 @@ def page_data(
         if key not in vectors:
             table = add_array(arrays, torch.tensor(small.vectors.table_VD), precision)
             vectors[key] = {"words": "\n".join(small.vectors.words), "table": table}
-        all_reviews: list[dict[str, Any]] = []
-        if model.run.has("test"):
-            all_reviews = test_reviews(model.run, model.run.predictions("test"))
-        fingerprint = str(model.run.fingerprint("test")) if all_reviews else ""
-        size = min(reviews, len(all_reviews))
-        chosen = [all_reviews[at * len(all_reviews) // size] for at in range(size)]
-        tests.setdefault(fingerprint, chosen)
-        about = model_facts(model, small, all_reviews, arrays, precision)
+        shown, labeled = labeled_reviews(model.run, small, reviews)
+        if shown not in tests:
+            tests.append(shown)
+        about = model_facts(model, small, arrays, precision) | labeled
         about["vectors"] = list(vectors).index(key)
-        about["reviews"] = list(tests).index(fingerprint)
+        about["reviews"] = tests.index(shown)
         about["id"] = new_id(model.name, [other["id"] for other in facts])
         facts.append(about)
     content = {
         "models": facts,
         "vectors": list(vectors.values()),
         "tokenizers": {about["tokenizer"]: rules_of(about["tokenizer"]) for about in facts},
-        "reviews": list(tests.values()),
+        "reviews": tests,
         "slots": SLOTS,
     }
     return framed(content, arrays), facts
+
+
+def labeled_reviews(
+    run: FinishedRun, small: ReviewPredictor, most: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Returns up to `most` test reviews of a run, at equal intervals, and how `small` labels them.
+
+    accuracy_here: the accuracy of `small`, which has the words and vectors of the page, on all test
+    reviews.
+    """
+    reviews = test_reviews(run, run.predictions("test")) if run.has("test") else []
+    results = small.label([review["text"] for review in reviews])
+    right = [
+        result.output == review["label"] for result, review in zip(results, reviews, strict=True)
+    ]
+    size = min(most, len(reviews))
+    chosen = [number * len(reviews) // size for number in range(size)]
+    facts = {
+        "accuracy_here": sum(right) / len(right) if right else None,
+        "browsable": bool(chosen),
+        "predicted": {
+            "labels": [results[index].output for index in chosen],
+            "probabilities": [results[index].probability for index in chosen],
+        },
+    }
+    return [reviews[index] for index in chosen], facts
 
 
 def new_id(name: str, ids: Sequence[str]) -> str:
@@ -179,19 +201,12 @@ def new_id(name: str, ids: Sequence[str]) -> str:
 
 
 def model_facts(
-    model: PageModel,
-    small: ReviewPredictor,
-    reviews: Sequence[Mapping[str, Any]],
-    arrays: list[bytes],
-    precision: Precision,
+    model: PageModel, small: ReviewPredictor, arrays: list[bytes], precision: Precision
 ) -> dict[str, Any]:
     """Returns what the page shows of a model, and what it needs to compute it.
 
-    accuracy_here: the accuracy on all test reviews with the words and vectors of the page.
-
     Args:
         small: the model with the words and vectors of the page.
-        reviews: all test reviews.
         arrays: the arrays of the page, to which those of the model are appended.
     """
     data = small.settings.data
@@ -199,15 +214,11 @@ def model_facts(
     offset_VD = offsets_VD(small.net)
     if offset_VD is not None:
         weights["offset"] = add_array(arrays, offset_VD, precision)
-    labels = labels_of(small, [review["text"] for review in reviews])
-    right = [label == review["label"] for label, review in zip(labels, reviews, strict=True)]
     return {
         **shown_result(model.run.metrics),
         "label": model.name,
         "folder": model.name,
         "kind": "classifier",
-        "accuracy_here": sum(right) / len(right) if right else None,
-        "browsable": bool(reviews),
         "words": len(small.vectors.words),
         "of_words": len(model.predictor.vectors.words),
         "precision": precision,

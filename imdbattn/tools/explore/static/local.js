@@ -1,6 +1,6 @@
 // Answers from the models in this file, which a worker computes, so that typing never waits.
 
-import { Models } from "./model.js";
+import { answering } from "./model.js";
 import { AnswerError, unframed } from "./tools.js";
 
 const waiting = []; // messages that have not been sent, in order
@@ -55,14 +55,14 @@ function receive({ facts, numbers, error, isInput }) {
 
 /** In the worker: listens to {buffer}, then to {kind, values}; posts {facts, numbers}, or {error, isInput}. */
 export function answerMessages() {
-  let models = null;
+  let answer = null;
   globalThis.onmessage = ({ data: { buffer, kind, values } }) => {
     if (buffer) {
-      models = new Models(buffer);
+      answer = answering(buffer);
       return;
     }
     try {
-      const [facts, numbers] = models.answer(kind, values);
+      const [facts, numbers] = answer(kind, values);
       postMessage({ facts, numbers }, numbers ? [numbers.buffer] : []);
     } catch (error) {
       postMessage({ error: error.message, isInput: error instanceof AnswerError });

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { answerMessages } from "./local.js";
 import { Panel } from "./panel.js";
-import { pairOf } from "./reviews.js";
+import { nextReview, pairOf } from "./reviews.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
@@ -160,7 +160,7 @@ async function browse(step) {
   const shown = known.filter((run) => run.browsable && state.runs.includes(run.id));
   const values = { run: by("browsed").value, runs: shown.map((run) => run.id), ...filters, after: row, step };
   try {
-    const [review] = await api.ask("next", values, "next");
+    const review = await nextReview(values);
     row = review.row;
     by("match").textContent = t("Label: {label}. Review {place} of {matching} that match, of {of}; row {row}.", { ...review, matching: review.matching.toLocaleString("en"), of: review.of.toLocaleString("en") });
     setText(review.text);

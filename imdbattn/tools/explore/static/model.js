@@ -1,7 +1,6 @@
 // The models of a file: how they read a text, in the format of the server's answers (read.py, cell.py).
 
 import { Network, PAD, UNKNOWN, matrix, probabilitiesOf, products, rotated, row, sinusoid } from "./network.js";
-import { nextReview } from "./reviews.js";
 import { Tokenizer } from "./tokens.js";
 import { AnswerError, unframed } from "./tools.js";
 
@@ -28,43 +27,26 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : (2 ** -14 * fraction) / 1024);
 }
 
-export class Models {
-  constructor(buffer) {
-    const [facts, first] = unframed(buffer);
-    const arrayOf = (about) => decoded(buffer, first, about);
-    this.facts = facts;
-    const tables = facts.vectors.map(({ words, table }) => ({
-      rowOf: new Map(words.split("\n").map((word, at) => [word, at + FIRST_WORD])),
-      table: arrayOf(table),
-    }));
-    const tokenizers = Object.fromEntries(Object.entries(facts.tokenizers).map(([name, rules]) => [name, new Tokenizer(rules)]));
-    this.byId = new Map(
-      facts.models.map((about) => {
-        const weights = Object.fromEntries(Object.entries(about.weights).map(([name, one]) => [name, arrayOf(one)]));
-        return [about.id, new Model(about, weights, tables[about.vectors], tokenizers[about.tokenizer])];
-      }),
-    );
-  }
-
-  model(id) {
-    const found = this.byId.get(id);
-    if (!found) throw new AnswerError(`no model ${id}: ${[...this.byId.keys()].join(", ")}`);
-    return found;
-  }
-
-  /** The answer to a message: [facts, numbers or null]. */
-  answer(kind, values) {
-    if (kind === "next") return [this.next(values), null];
-    return this.model(values.run)[kind](values);
-  }
-
-  /** The next review of those of `run` that meets all conditions, see nextReview. */
-  next({ run, runs, ...conditions }) {
-    const own = this.model(run);
-    const labelled = (model) => (review) => model.labelled(review);
-    const others = runs.map((id) => this.model(id)).filter((one) => one.about.reviews === own.about.reviews);
-    return nextReview(this.facts.reviews[own.about.reviews], labelled(own), others.map(labelled), conditions);
-  }
+/** Reads the models of a file. Returns the function that answers messages: (kind, values) -> [facts, numbers or null]. */
+export function answering(buffer) {
+  const [facts, first] = unframed(buffer);
+  const arrayOf = (about) => decoded(buffer, first, about);
+  const tables = facts.vectors.map(({ words, table }) => ({
+    rowOf: new Map(words.split("\n").map((word, at) => [word, at + FIRST_WORD])),
+    table: arrayOf(table),
+  }));
+  const tokenizers = mapped(facts.tokenizers, (rules) => new Tokenizer(rules));
+  const models = new Map(
+    facts.models.map((about) => {
+      const weights = mapped(about.weights, arrayOf);
+      return [about.id, new Model(about, weights, tables[about.vectors], tokenizers[about.tokenizer], facts.reviews[about.reviews])];
+    }),
+  );
+  return (kind, values) => {
+    const model = models.get(values.run);
+    if (!model) throw new AnswerError(`no model ${values.run}: ${[...models.keys()].join(", ")}`);
+    return model[kind](values);
+  };
 }
 
 // --- one model -------------------------------------------------------------------------------------------------------
@@ -72,8 +54,8 @@ export class Models {
 const UNCHANGED = { heads: [], layers: [], words: [], positions: false, shuffle: null };
 
 class Model {
-  constructor(about, weights, { rowOf, table }, tokenizer) {
-    Object.assign(this, { about, weights, rowOf, table, tokenizer, labels: about.labels, known: new Map() });
+  constructor(about, weights, { rowOf, table }, tokenizer, tests) {
+    Object.assign(this, { about, weights, rowOf, table, tokenizer, tests, labels: about.labels });
     this.network = new Network(about.network, weights);
   }
 
@@ -132,10 +114,9 @@ class Model {
     return { label: this.labels[best], probability: shares[best], probabilities: named(this.labels, shares) };
   }
 
-  /** Label and probability of a test review, computed once. */
-  labelled({ row: number, text }) {
-    if (!this.known.has(number)) this.known.set(number, this.result(this.forward(this.reading(text)).logits));
-    return this.known.get(number);
+  /** Test reviews, and how the model labels them. */
+  reviews() {
+    return [{ fingerprint: this.about.reviews, reviews: this.tests, ...this.about.predicted }, null];
   }
 
   /** The label, the words with their shares, and the weights of each layer and of the pooling. */

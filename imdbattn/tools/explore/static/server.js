@@ -1,9 +1,6 @@
 // Answers from the server of the page.
 
-import { nextReview } from "./reviews.js";
 import { AnswerError, unframed } from "./tools.js";
-
-const tested = new Map(); // id of a run -> its test reviews, and how it labels them
 
 /** The response; throws its message if it is an error. */
 async function checked(response) {
@@ -17,7 +14,6 @@ export async function runs() {
 
 /** The answer to a message, which the signal can abort. */
 export async function answer(kind, values, signal) {
-  if (kind === "next") return [await next(values, signal), null];
   const response = await fetch(`api/${kind}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -27,19 +23,4 @@ export async function answer(kind, values, signal) {
   const buffer = await (await checked(response)).arrayBuffer();
   const [facts, start] = unframed(buffer);
   return [facts, new Float32Array(buffer, start)];
-}
-
-/** The next test review of `run` that meets all conditions, see nextReview. */
-async function next({ run, runs, ...conditions }, signal) {
-  for (const id of [run, ...(conditions.disagree ? runs : [])]) {
-    if (!tested.has(id)) tested.set(id, (await answer("reviews", { run: id }, signal))[0]);
-  }
-  const { fingerprint, reviews } = tested.get(run);
-  const labelledBy = (id) => {
-    const { labels, probabilities } = tested.get(id);
-    const place = new Map(reviews.map(({ row }, at) => [row, at]));
-    return ({ row }) => ({ label: labels[place.get(row)], probability: probabilities[place.get(row)] });
-  };
-  const others = runs.filter((id) => tested.get(id)?.fingerprint === fingerprint);
-  return nextReview(reviews, labelledBy(run), others.map(labelledBy), conditions);
 }
