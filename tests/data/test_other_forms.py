@@ -12,7 +12,8 @@ import pytest
 
 from imdbattn.data.corpus import find_source
 from imdbattn.data.sources import pairs
-from imdbattn.data.sources.hub import load_hub
+from imdbattn.data.sources.hub import IMDB_REVISION, load_hub
+from imdbattn.data.splits import cut_reviews
 from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
@@ -63,6 +64,21 @@ def test_a_data_set_of_the_hub_trains_with_its_own_splits_and_names(settings, sm
     assert metrics["labels"] == ["neg", "pos"]
     assert metrics["val_count"] == 20
     assert "hub: somebody/reviews" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
+    def load(name, split, revision):
+        assert (name, revision) == ("stanfordnlp/imdb", IMDB_REVISION)
+        return split_of(split, 20)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    load_hub.cache_clear()
+    source = find_source(data_settings("data.source=hub"))
+    reviews = cut_reviews(source.load(), source.name, {"validation": 0.1, "test": 0.2})
+    assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
+    assert reviews.test_set == "IMDB official halves (hub): test"
+    last = ["the film was bad train18", "the film was good train19"]
+    assert reviews.splits["validation"].texts == last
 
 
 @pytest.mark.parametrize(

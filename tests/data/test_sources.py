@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdbattn.data.corpus import find_source, prepare_reviews
-from imdbattn.data.sources import hub
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
@@ -136,29 +135,6 @@ def test_auto_is_the_path_or_the_wheel(data_settings, tmp_path, monkeypatch):
     assert find_source(data(data_settings, write(tmp_path / "r.csv"))).kind == "path"
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network is used"))
     assert find_source(data_settings()).kind == "packaged"
-
-
-def test_the_hub_gives_the_official_halves(monkeypatch, data_settings):
-    import datasets
-
-    def load(name, split, revision):
-        assert name == "stanfordnlp/imdb"
-        assert revision == hub.IMDB_REVISION
-        features = datasets.Features(
-            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
-        )
-        rows = {
-            "text": [f"{split} {row}" for row in range(20)],
-            "label": [row // 10 for row in range(20)],
-        }
-        return datasets.Dataset.from_dict(rows, features=features)
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    source = find_source(data_settings("data.source=hub"))
-    reviews = cut_reviews(source.load(), source.name, DEFAULT)
-    assert [len(reviews.splits[name]) for name in ("train", "validation", "test")] == [18, 2, 20]
-    assert reviews.test_set == "IMDB official halves (hub): test"
-    assert reviews.splits["validation"].texts == ["train 9", "train 19"]
 
 
 def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
