@@ -302,9 +302,10 @@ def write_chunks(path: Path, chunks: Iterable[Mapping[str, Sequence[object]]]) -
     suffix = suffix_of(path)
     with atomically(path) as temporary, open(temporary, "wb") as file:
         if suffix == ".jsonl":
-            for table in tables:
-                for row in table.to_pylist():
-                    file.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
+            for columns in chunks:
+                for row in zip(*columns.values(), strict=True):
+                    line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
+                    file.write(f"{line}\n".encode())
         else:
             first = next(tables, pa.table({}))  # a stream may have no lines
             if suffix == ".parquet":
