@@ -100,6 +100,16 @@ def test_a_pair_is_the_same_in_any_batch_with_one_end_symbol_and_padding_after_i
     assert (batch.lengths_if_padded_B is None) == (len(lengths) < 2)
 
 
+def test_the_processes_together_have_the_pairs_of_a_batch_and_one_without_pairs_packs_nothing():
+    pairs = as_split([(["A", "B"], ["C"]), (["A"], ["B", "C"])])
+    whole = batch_of(pairs, 0, 1)
+    parts = [BatchMaker(pairs, rank=rank, ranks=3).of_items(np.arange(2)) for rank in range(3)]
+    for name in ("source_BS", "source_lengths_B", "target_BT", "target_lengths_B", "items_B"):
+        assert torch.cat([getattr(part, name) for part in parts]).equal(getattr(whole, name))
+    assert {int(part.global_symbols) for part in parts} == {int(whole.global_symbols)}
+    assert [part.lengths_if_padded_B is None for part in parts] == [False, False, True]
+
+
 SIZES = {split: st.integers(1, 60) for split in ("train", "validation", "test")}
 SOME = st.fixed_dictionaries(
     {"seed": st.integers(0, 2**32), "letters": st.integers(2, 26), **SIZES}
