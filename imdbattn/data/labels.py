@@ -85,21 +85,27 @@ def names_of_labels(labels: list[str], where: object) -> list[str]:
 
 
 def number_labels(labels: Sequence[object], names: Sequence[str], where: object) -> np.ndarray:
-    """Returns the class number of each label, see `numbers_by_label`. 1.0 equals 1.
+    """Returns the class number of each label; 1.0 equals 1. If no label is the name of a class, all
+    are read as numbers of classes, with a warning.
 
     Raises UserError for two names that are the same word, and for a label that is no class.
     """
     check_spellings(names, where)
-    given = [label_of(label) for label in labels]
-    numbers = numbers_by_label(given, names, where)
-    for row, label in enumerate(given):
+    cleaned = [label_of(label) for label in labels]
+    classes = one_line(", ".join(names))
+    numbers = {label_of(name): number for number, name in enumerate(names)}
+    if numbers.keys().isdisjoint(cleaned):
+        numbers = {str(number): number for number in range(len(names))}
+        if numbers.keys() >= {*cleaned}:
+            log.warning("%s: the labels %s are read as %s", where, ", ".join(numbers), classes)
+    for row, label in enumerate(cleaned):
         if label not in numbers:
             has = f"the label {one_line(label)}, which is not" if label else "no label, instead of"
-            known = one_line(", ".join(names))
             raise UserError(
-                f"{where}: {counted(row)} has {has} one of {known} (training, or data.label_names)"
+                f"{where}: {counted(row)} has {has} one of {classes} (training, or"
+                " data.label_names)"
             )
-    return np.array([numbers[label] for label in given])
+    return np.array([numbers[label] for label in cleaned])
 
 
 def check_spellings(names: Sequence[str], where: object) -> None:
@@ -111,20 +117,6 @@ def check_spellings(names: Sequence[str], where: object) -> None:
                 f"{where}: the labels {other!r} and {name!r} differ at most in case, number format,"
                 " accents or invisible characters: spell them the same way"
             )
-
-
-def numbers_by_label(labels: Sequence[str], names: Sequence[str], where: object) -> dict[str, int]:
-    """Returns the number of each class by its name or, if no label is a name, by its number, with
-    a warning.
-    """
-    by_name = {label_of(name): number for number, name in enumerate(names)}
-    if not by_name.keys().isdisjoint(labels):
-        return by_name
-    by_number = {str(number): number for number in range(len(names))}
-    if by_number.keys() >= {*labels}:
-        known = one_line(", ".join(names))
-        log.warning("%s: the labels %s are read as %s", where, ", ".join(by_number), known)
-    return by_number
 
 
 def check_column(where: object, column: str, names: Sequence[str], setting: str) -> None:

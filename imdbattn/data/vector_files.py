@@ -130,7 +130,13 @@ def read_text(stream: BinaryIO) -> Table:
     """
     first = stream.readline().removeprefix(MARK)
     counts = COUNTS.fullmatch(first)
-    width = int(counts[2]) if counts else width_of(first)
+    numbers_of_first = takewhile(is_number, reversed(first.rstrip(b" \r\n").split(b" ")[1:]))
+    width = int(counts[2]) if counts else sum(1 for _ in numbers_of_first)
+    if width == 0:
+        raise ValueError(
+            "it has no vectors: its first line does not end in numbers that single spaces separate;"
+            " word2vec's binary form must be named .bin"
+        )
     words, numbers = [], array("f")
     for number, line in enumerate(stream if counts else chain([first], stream), 2 if counts else 1):
         if not line.strip():
@@ -153,18 +159,6 @@ def read_text(stream: BinaryIO) -> Table:
             " have been cut off"
         )
     return words, np.frombuffer(numbers, np.float32).reshape(-1, width)
-
-
-def width_of(line: bytes) -> int:
-    """Returns D, the number of numbers after the word at the beginning of a line."""
-    _, *fields = line.rstrip(b" \r\n").split(b" ")
-    width = sum(1 for _ in takewhile(is_number, reversed(fields)))
-    if width == 0:
-        raise ValueError(
-            "it has no vectors: its first line does not end in numbers that single spaces separate;"
-            " word2vec's binary form must be named .bin"
-        )
-    return width
 
 
 def is_number(text: bytes) -> bool:

@@ -8,7 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 DOUBLED, ESCAPED, LITERAL = "doubled", "escaped", "literal"
 VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in the other ways
@@ -18,13 +18,6 @@ VALUES = {  # forms of values with a quote; of LITERAL, those without meaning in
 }
 # A placeholder for \" within a row; text that is decoded from UTF-8 does not contain it.
 ESCAPED_QUOTE = "\udc22"
-
-
-class Counts(NamedTuple):
-    """What a file contains if it is read in one way."""
-
-    rows: int
-    quotes: int  # the number of quotes that the file would have if all values were enclosed
 
 
 def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterator[list[str]]:
@@ -44,20 +37,19 @@ def read_delimited(lines: Callable[[], Iterator[str]], delimiter: str) -> Iterat
     """
     if not any('"' in line for line in lines()):
         return delimited_rows(lines(), delimiter, LITERAL)
-    counts: dict[str, Counts] = {}
-    errors = {}
+    rows, quotes, errors = {}, {}, {}
     for way in VALUES:
         try:
-            counts[way] = read_to_end(lines(), delimiter, way)
+            rows[way], quotes[way] = count_rows_and_quotes(lines(), delimiter, way)
         except ValueError as error:
             errors[way] = error
-    if not counts:
+    if not rows:
         raise errors[DOUBLED]
-    ways, where = list(counts), ""
-    if LITERAL in counts:
-        quotes, unlike = quotes_in(lines(), delimiter)
-        one_row_per_line = len({each.rows for each in counts.values()}) == 1
-        enclosed = [way for way in ways if counts[way].quotes == quotes]
+    ways, where = list(rows), ""
+    if LITERAL in rows:
+        quotes_of_file, unlike = quotes_in(lines(), delimiter)
+        one_row_per_line = len({*rows.values()}) == 1
+        enclosed = [way for way in ways if quotes[way] == quotes_of_file]
         alike = [way for way in ways if one_row_per_line and way not in unlike]
         where = next((f"line {unlike[way]}: " for way in ways if way in unlike), "")
         ways = [way for way in ways if way in enclosed or way in alike]
@@ -86,14 +78,16 @@ def quotes_in(lines: Iterable[str], delimiter: str) -> tuple[int, dict[str, int]
     return count, unlike
 
 
-def read_to_end(lines: Iterable[str], delimiter: str, way: str) -> Counts:
-    """Returns what a file contains in one way. Raises ValueError if it is not a table."""
+def count_rows_and_quotes(lines: Iterable[str], delimiter: str, way: str) -> tuple[int, int]:
+    """Returns the number of rows of a file that is read in one way, and of the quotes that it would
+    have if all values were enclosed. Raises ValueError if it is not a table.
+    """
     rows = quotes = 0
     for row in delimited_rows(lines, delimiter, way):
         rows += 1
         within = sum(value.count('"') for value in row)
         quotes += 2 * len(row) + (2 * within if way == DOUBLED else within)
-    return Counts(rows, quotes)
+    return rows, quotes
 
 
 def delimited_rows(lines: Iterable[str], delimiter: str, way: str) -> Iterator[list[str]]:
