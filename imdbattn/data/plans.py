@@ -114,19 +114,15 @@ class TrainPlans:
         yield from plans[self.batches_to_skip() :]
 
 
-class EvalPlans:
-    """Every item exactly once, longest first; each process gets every `ranks`-th batch.
+def eval_plans(
+    lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1
+) -> list[BatchPlan]:
+    """Returns this process's batches: over all processes, every item exactly once, longest first;
+    each process gets every `ranks`-th batch.
 
     A process without items gets an empty batch; without a batch, Lightning would skip the end of
     the epoch, which gathers scores.
     """
-
-    def __init__(self, lengths_N: np.ndarray, budget: int, rank: int = 0, ranks: int = 1):
-        batches = split_by_budget(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
-        self.batches = batches[rank::ranks] or [np.array([], dtype=int)]
-
-    def __iter__(self) -> Iterator[BatchPlan]:
-        return (BatchPlan(0, items_B) for items_B in self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    batches = split_by_budget(np.argsort(-lengths_N, kind="stable"), lengths_N, budget)
+    of_rank = batches[rank::ranks] or [np.array([], dtype=int)]
+    return [BatchPlan(0, items_B) for items_B in of_rank]

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.data.plans import EvalPlans, TrainPlans
+from imdbattn.data.plans import TrainPlans, eval_plans
 from imdbattn.data.ragged import WHOLE_REVIEWS, BatchMaker, BatchOptions
 
 GPU_LENGTHS = 6  # different lengths of a split's batches: 13 % padding on IMDB instead of 6 %
@@ -168,7 +168,7 @@ class BatchData(L.LightningDataModule):
     def eval_dataloader(self, split: str) -> Loader:
         """Returns every item of `split` exactly once, over all processes."""
         maker, budget = self.batch_maker(split), self.settings.data.eval_batch_tokens
-        return self.loader(maker, EvalPlans(maker.batch_lengths(), budget, *self.ranks()))
+        return self.loader(maker, eval_plans(maker.batch_lengths(), budget, *self.ranks()))
 
     def val_dataloader(self) -> Loader:
         return self.eval_dataloader("validation")

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from imdbattn.data.corpus import prepare_reviews
 from imdbattn.data.padded_lengths import FewShapesPlans, best_lengths
 from imdbattn.data.phrases import with_words_before
-from imdbattn.data.plans import BatchPlan, EvalPlans, TrainPlans
+from imdbattn.data.plans import BatchPlan, TrainPlans, eval_plans
 from imdbattn.data.ragged import Batch, BatchMaker, BatchOptions, kept_indices, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.launch.resumed_settings import resumed_settings
@@ -53,7 +53,7 @@ def test_every_review_is_in_one_of_the_announced_number_of_batches(lengths, epoc
 @given(st.lists(st.integers(0, 80), min_size=1).map(np.array), st.integers(1, 400))
 def test_each_item_is_scored_by_one_of_the_processes(lengths, budget):
     for ranks in (1, 2, 3):
-        plans = [EvalPlans(lengths, budget, rank, ranks) for rank in range(ranks)]
+        plans = [eval_plans(lengths, budget, rank, ranks) for rank in range(ranks)]
         scored = [index for of_rank in plans for _, index in of_rank]
         assert sorted(np.concatenate(scored)) == list(range(len(lengths)))
 
@@ -107,7 +107,7 @@ def test_batches_of_few_lengths_have_few_shapes_in_the_same_order_for_each_seed(
     assert shapes[0] == shapes[1]
     full = {(max(budget // width, 1), width) for width in widths}
     assert len([shape for shape in shapes[0] if shape not in full]) <= 1  # the rest
-    scored = [(len(index), rounded[index].max()) for _, index in EvalPlans(rounded, budget)]
+    scored = [(len(index), rounded[index].max()) for _, index in eval_plans(rounded, budget)]
     assert len([shape for shape in scored if shape not in full]) <= 1
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from imdbattn.data.plans import EvalPlans
+from imdbattn.data.plans import eval_plans
 from imdbattn.data.ragged import BatchMaker, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.launch import fork
@@ -45,7 +45,7 @@ class Told(L.LightningDataModule):
         reviews = ragged_from_lists([[3] * (1 + row % 5) for row in rows], [n % 2 for n in rows])
         maker = BatchMaker(reviews)
         ranks = self.trainer.global_rank, self.trainer.world_size
-        return Loader(maker, EvalPlans(maker.batch_lengths(), 8, *ranks), 1)
+        return Loader(maker, eval_plans(maker.batch_lengths(), 8, *ranks), 1)
 
 
 class Tells(ReviewClassifier):
@@ -202,13 +202,9 @@ def test_numbers_of_a_part_of_a_split_are_not_results(settings, small, tmp_path,
 def test_a_run_in_which_an_item_was_not_scored_or_twice_fails(
     settings, small, tmp_path, monkeypatch, changed, message
 ):
-    make = EvalPlans.__init__
-
-    def make_changed(self, *arguments):
-        make(self, *arguments)
-        self.batches = changed(self.batches)
-
-    monkeypatch.setattr(EvalPlans, "__init__", make_changed)
+    monkeypatch.setattr(
+        "imdbattn.tasks.data_module.eval_plans", lambda *arguments: changed(eval_plans(*arguments))
+    )
     with pytest.raises(RuntimeError, match=message):
         fit(
             settings(*small, "model=mean", "trainer.max_epochs=1", "data.eval_batch_tokens=64"),

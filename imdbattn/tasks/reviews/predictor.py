@@ -20,7 +20,7 @@ from imdbattn.data.corpus import (
     prepare_reviews,
     tokenizer_of,
 )
-from imdbattn.data.plans import EvalPlans
+from imdbattn.data.plans import eval_plans
 from imdbattn.data.ragged import Batch, BatchMaker, Ragged, kept_indices, with_tensors
 from imdbattn.data.tokenizer import AnyTokenizer, Word
 from imdbattn.data.word_vectors import WordVectors, load_vectors
@@ -151,7 +151,7 @@ class ReviewPredictor(Predictor):
         probabilities_NC = torch.empty(
             len(texts), len(self.metadata["labels"]), dtype=torch.float64
         )
-        for _, items_B in EvalPlans(maker.batch_lengths(), self.settings.data.eval_batch_tokens):
+        for _, items_B in eval_plans(maker.batch_lengths(), self.settings.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
         return probabilities_NC, maker.split.lengths > 0

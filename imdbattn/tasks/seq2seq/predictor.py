@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from imdbattn.data.pairs import PairCorpus, prepare_pairs
-from imdbattn.data.plans import EvalPlans
+from imdbattn.data.plans import eval_plans
 from imdbattn.data.symbols import PAD, UNK_SYMBOL, Vocabulary, joined_symbols, split_text
 from imdbattn.errors import UserError, visible
 from imdbattn.io.files import Metadata, SavedNet
@@ -83,7 +83,7 @@ class Seq2SeqPredictor(Predictor):
                 raise UserError(f"line {line} of the input is empty: remove it")
         # The output of each beam is assumed to be as long as its source.
         lengths_N = np.array([(1 + beams) * len(symbols) for symbols in sources])
-        for _, items_B in EvalPlans(lengths_N, self.settings.data.eval_batch_tokens):
+        for _, items_B in eval_plans(lengths_N, self.settings.data.eval_batch_tokens):
             written = self.write_batch(
                 [sources[item] for item in items_B], beams, length_penalty, weights
             )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from imdbattn.data.corpus import read_texts
-from imdbattn.data.plans import EvalPlans
+from imdbattn.data.plans import eval_plans
 from imdbattn.data.ragged import Batch, BatchMaker
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError, wrapping_errors
@@ -295,7 +295,7 @@ class Subject:
         )
         measured: list[int] = []
         columns: dict[str, list[object]] = defaultdict(list)
-        for _, indices in EvalPlans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
+        for _, indices in eval_plans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
             batch = maker.of_items(chosen_N[indices])
             measured += indices.tolist()
             columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
