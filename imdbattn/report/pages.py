@@ -185,11 +185,12 @@ def print_table(section: Section, console: Console) -> None:
 
     columns = []
     for number, column in enumerate(zip(*section.table, strict=True)):
-        width = max(map(cell_len, column))
         if column[0] not in section.too_wide:
-            pads = [(visible(cell), " " * (width - cell_len(visible(cell)))) for cell in column]
-            is_name = number < section.names
-            columns.append([text + pad if is_name else pad + text for text, pad in pads])
+            cells = list(map(visible, column))
+            width = max(map(cell_len, cells))
+            pads = [" " * (width - cell_len(cell)) for cell in cells]
+            left_and_right = (cells, pads) if number < section.names else (pads, cells)
+            columns.append(map("".join, zip(*left_and_right, strict=True)))
     console.print()
     for number, row in enumerate(zip(*columns, strict=True)):
         console.print("  ".join(row), style="" if number else "bold", soft_wrap=True)

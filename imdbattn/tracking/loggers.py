@@ -15,7 +15,7 @@ from imdbattn.errors import UserError, only_warning, wrapping_errors
 from imdbattn.folders.run import Run
 from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
-from imdbattn.settings.schema import LoggerSettings, SettingsGroup, validate_as
+from imdbattn.settings.schema import LoggerSettings, validate_as
 
 if TYPE_CHECKING:
     from imdbattn.report.comparison_types import ComparedSet
@@ -30,7 +30,7 @@ class RunLogger:
     """A mixin for a Logger that receives tables and pictures, not only curves and settings."""
 
     # the class of its settings, which are checked before data are read
-    settings_class: ClassVar[type[SettingsGroup] | None] = None
+    settings_class: ClassVar[type[LoggerSettings]] = LoggerSettings
 
     def start(self, folder: Path, config: NestedDict, resume: bool) -> bool:
         """Called before the first step. Returns False, after logging a warning, to be skipped.
@@ -93,7 +93,7 @@ class Tracker:
             setting, values = f"logger.{name}", settings.dump()
             logger_class = import_class(settings.target, f"{setting}._target_", Logger)
             with wrapping_errors(setting):
-                if issubclass(logger_class, RunLogger) and logger_class.settings_class is not None:
+                if issubclass(logger_class, RunLogger):
                     values = validate_as(logger_class.settings_class, values).dump()
                 values = {key: values[key] for key in values if key not in ("needs", "_target_")}
                 inspect.signature(logger_class).bind(**values)
