@@ -15,7 +15,7 @@ from imdbattn.report.comparison_figures import (
     entropy_pictures,
     length_pictures,
 )
-from imdbattn.report.comparison_types import ComparedSet, ScoredItems, VariantPair, VariantResults
+from imdbattn.report.comparison_types import ComparedSet, ScoredItems, VariantPair
 from imdbattn.report.numbers import (
     LEVEL_NAME,
     count,
@@ -271,21 +271,20 @@ def headline(comparison: ComparedSet) -> str:
     variants = comparison["variants"]
     split = comparison["split"]
     metric = comparison["metric"]
-    known = all(variant["metric_validation"] for variant in variants)
-    by = "validation" if comparison["one_validation"] and known else split
-
-    def chosen_by(variant: VariantResults) -> float:
-        validation = variant["metric_validation"] if by == "validation" else None
-        return (validation or variant["metric"])["mean"]
-
-    best = max(variants, key=chosen_by)
+    means = [variant["metric"]["mean"] for variant in variants]
+    by = split
+    validation = [values["mean"] for v in variants if (values := v["metric_validation"])]
+    if comparison["one_validation"] and len(validation) == len(variants):
+        means = validation
+        by = "validation"
+    best = variants[means.index(max(means))]
     ends = interval_text(best["interval"], metric)
     reached = metric_text(best["metric"]["mean"], metric) + " %" * is_in_percent(metric)
     if metric != "accuracy":
         reached = f"{metric_name(metric)} {reached}"
     text = best["label"]
     if len(variants) > 1:
-        tied = sum(math.isclose(chosen_by(variant), chosen_by(best)) for variant in variants) > 1
+        tied = sum(math.isclose(mean, max(means)) for mean in means) > 1
         text += f", {'tied for' if tied else 'the'} best of {len(variants)} by {by},"
     text += f" reaches {reached} on the {split} set" + f" ({ends})" * bool(ends)
     if len(variants) > 1 and split == by:
