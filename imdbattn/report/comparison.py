@@ -46,6 +46,7 @@ from imdbattn.report.variants import (
     shared_overrides,
 )
 from imdbattn.settings.command_settings import CompareSettings
+from imdbattn.settings.keys import flattened
 from imdbattn.tasks.chosen_metric import metric_of
 from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 
@@ -56,7 +57,6 @@ ENTROPY = "entropy/"  # prefix of an attention's entropy
 MIN_OF_LENGTH = 10  # the smallest number of items of one length for its accuracy
 # Facts in environment.json that a report states
 MACHINE = ("python", "platform", "processor", "memory_gb", "cpus", "threads", "gpu", "uncommitted")
-TableCell = str | int | float | None  # a cell of a table
 
 
 def compare_sets(options: CompareSettings) -> list[ComparedSet]:
@@ -429,36 +429,24 @@ def disagreements(
     return items
 
 
-def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, TableCell]]:
-    """Returns the rows of a table of variants or pairs, without lists and curves."""
+def as_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """Returns the rows of a table of variants or pairs, without lists and curves: of a Spread, mean
+    and standard deviation; of other groups, a column for each value.
+    """
     rows = []
     for entry in entries:
-        row: dict[str, TableCell] = {}
-        for name, value in entry.items():
+        row: dict[str, object] = {}
+        for name, value in flattened(entry).items():
             if name == "interval":
                 row["low"], row["high"] = value or (None, None)
-            else:
-                row |= cells_of(name, value)
+            elif name.endswith(".sd"):
+                row[f"{name.removesuffix('.sd')}_sd"] = value
+            elif not isinstance(value, list | dict):
+                row[name.removesuffix(".mean")] = value
         if "seeds" in entry:
             row["seeds"] = len(entry["seeds"])
         rows.append(row)
     return rows
-
-
-def cells_of(name: str, value: Any) -> dict[str, TableCell]:
-    """Returns the cells of a value by column: a number or text; mean and standard deviation of a
-    Spread; of other groups, those of each value.
-    """
-    if isinstance(value, list):
-        return {}
-    if not isinstance(value, dict):
-        return {name: value}
-    if "sd" in value:
-        return {name: value["mean"], f"{name}_sd": value["sd"]}
-    cells: dict[str, TableCell] = {}
-    for key, inner in value.items():
-        cells |= cells_of(f"{name}.{key}", inner)
-    return cells
 
 
 def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
