@@ -308,6 +308,9 @@ def test_what_the_commands_of_wandb_have_set_counts(nobody, tmp_path):
     netrc = tmp_path / "none"  # as earlier versions of W&B have written it
     netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {'k' * 40}\n")
     assert wandb_logger.mode_with_key(None) == "online"
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    assert wandb_logger.mode_with_key(None) == "offline", "W&B would ask for a key of this server"
+    nobody.delenv("WANDB_BASE_URL")
     netrc.unlink()
     assert wandb_logger.mode_with_key(None) == "offline"
     assert typed("login", "--no-verify", "--host", "http://127.0.0.1:9", "k" * 40) == "online"
