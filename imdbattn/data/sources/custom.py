@@ -12,7 +12,7 @@ import numpy as np
 
 from imdbattn.data.labels import counted, with_class_numbers
 from imdbattn.data.split_names import by_split
-from imdbattn.data.splits import Source, Texts, fingerprint
+from imdbattn.data.splits import Source, fingerprint
 from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.settings.objects import TARGET, as_mapping, import_callable
 
@@ -24,11 +24,8 @@ def custom_reviews(settings: object, label_names: Sequence[str] | None) -> Sourc
     """Returns the reviews that a callable returns. Raises UserError that names the callable."""
     items = custom_items(settings, (str, bool, int, float))
     name = source_name(settings)
-
-    def load() -> Texts:
-        return with_class_numbers(items, label_names, name)
-
-    return Source("custom", name, repr((name, content_of(items), label_names)), load)
+    identity = repr((name, content_of(items), label_names))
+    return Source("custom", name, identity, lambda: with_class_numbers(items, label_names, name))
 
 
 def source_name(settings: object) -> str:

@@ -91,8 +91,9 @@ def rows_of(table: Any, columns: tuple[str, str], name: str) -> list[tuple[str, 
     row without a text, or with several labels.
     """
     names = getattr(table.features[columns[1]], "names", None)
+    texts, labels = (table[column][:] for column in columns)
     rows = []
-    for row, (text, label) in enumerate(zip(*(table[name][:] for name in columns), strict=True)):
+    for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if not isinstance(text, str) or isinstance(label, (list, dict)):
             problem = "several labels" if isinstance(text, str) else f"no text in '{columns[0]}'"
             raise UserError(f"{name}: {counted(row)} has {problem}: remove it")
