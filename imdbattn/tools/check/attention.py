@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import imdbattn.tools.check.rules as rules
+from imdbattn.tools.check.findings import Mistake, mistake
 from imdbattn.tools.check.formulas import Binding, Call, Names, identity
 from imdbattn.tools.check.kinds import RESULT_RULES, FormulaKind
-from imdbattn.tools.check.numbers import mask, mistake, same
+from imdbattn.tools.check.numbers import mask, same
 from imdbattn.tools.check.part import HEADS, WIDTH, Part, Rule
-from imdbattn.tools.check.tables import Mistake
 from imdbattn.tools.check.weights import (
     MOST_MATRICES,
     Roles,

@@ -10,11 +10,10 @@ import torch
 import imdbattn.tools.check.source as source
 from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check.choosing import KINDS, choose_call, has_shape, notes
-from imdbattn.tools.check.numbers import NotChecked, NotCompared, StudentError
+from imdbattn.tools.check.findings import Mistake, NotChecked, NotCompared, StudentError, mistake
 from imdbattn.tools.check.part import Namespace, Part, Rule
 from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.sheets import SHEETS, Sheet, choose_sheet, load, matches
-from imdbattn.tools.check.tables import Mistake, describe
 
 HELPER = "It was not checked: {} calls it, but not as {}."
 
@@ -183,7 +182,7 @@ def mistake_of(error: BaseException, part: str, file: str, signature: str = "") 
         fix = 'Correct that line, or put tests and training under if __name__ == "__main__".'
     message = f"{type(error).__name__}: {one_line(error)}"
     values = {"part": part, "where": [part, *lines][-1], "signature": signature}
-    return describe(finding, message=message, fix=fix, **values)
+    return mistake(finding, message=message, fix=fix, **values)
 
 
 # --- what a file has ------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ from enum import IntEnum
 import torch
 
 from imdbattn.tools.check import accuracy, attention, decoder, kinds, layers, model, rules
-from imdbattn.tools.check.numbers import Differs, NotChecked
+from imdbattn.tools.check.findings import Differs, Mistake, NotChecked
 from imdbattn.tools.check.part import Kind, Part
 from imdbattn.tools.check.sheets import parameters_of, unknown
-from imdbattn.tools.check.tables import Mistake
 
 KIND_CLASSES: dict[str, type[Kind]] = {  # a part comes before those that use it
     "masked_softmax": kinds.FormulaKind,

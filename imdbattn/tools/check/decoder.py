@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
-from imdbattn.tools.check.numbers import NotChecked, mistake, same
+from imdbattn.tools.check.findings import NotChecked, mistake
+from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import Kind, Part, Rule, call_student
 from imdbattn.tools.check.watching import ModuleCall, module_calls, record
 

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.tools.check.numbers import Differs, NotCompared, mistake, same, show
-from imdbattn.tools.check.tables import Mistake, Table, Variant
+from imdbattn.tools.check.findings import Differs, Mistake, NotCompared, mistake, show
+from imdbattn.tools.check.numbers import same
+from imdbattn.tools.check.tables import Table, Variant
 
 Names = dict[str, Any]  # what an expression may use
 Call = Callable[..., Any]

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
+from imdbattn.tools.check.findings import Mistake
 from imdbattn.tools.check.formulas import Binding, Call, Comparison, Names, identity
 from imdbattn.tools.check.numbers import mask, normal
 from imdbattn.tools.check.part import WIDTH, Kind, Part, Rule
-from imdbattn.tools.check.tables import TABLES, Mistake
+from imdbattn.tools.check.tables import TABLES
 
 WITH_PADDING = "3 reviews of 2, 4 and 3 words and padding"
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import imdbattn.tools.check.rules as rules
 from imdbattn.nn import sinusoids
+from imdbattn.tools.check.findings import NotChecked, mistake
 from imdbattn.tools.check.formulas import Binding, Comparison, Names
-from imdbattn.tools.check.numbers import NotChecked, mask, mistake, same
+from imdbattn.tools.check.numbers import mask, same
 from imdbattn.tools.check.part import (
     VECTORS,
     VOCABULARY,

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from imdbattn.tools.check.findings import Mistake, NotChecked, StudentError, mistake
 from imdbattn.tools.check.formulas import Comparison, evaluate
-from imdbattn.tools.check.numbers import NotChecked, StudentError, mask, mistake, normal
+from imdbattn.tools.check.numbers import mask, normal
 from imdbattn.tools.check.sheets import CallForm, Entry, parameters_of, pattern_of, unknown
-from imdbattn.tools.check.tables import SIGNATURES, TABLES, Mistake, Table
+from imdbattn.tools.check.tables import SIGNATURES, TABLES, Table
 
 WIDTH, HEADS, HIDDEN, QUERY_WIDTH = 8, 2, 10, 6
 # The sizes of a model: words, the width of their vectors, and classes

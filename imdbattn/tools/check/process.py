@@ -12,9 +12,9 @@ from pathlib import Path
 
 from imdbattn.errors import UserError, one_line
 from imdbattn.tools.check import source
+from imdbattn.tools.check.findings import mistake
 from imdbattn.tools.check.report import FORMATS, Outcome, Result, result_of
 from imdbattn.tools.check.sheets import load
-from imdbattn.tools.check.tables import describe
 
 PRINTED_BYTES = 2000  # of what the file prints, the last bytes are kept
 IMPORT_SECONDS = 120  # the import of torch may take so long
@@ -97,7 +97,7 @@ def end_early(outcome: Outcome, status: int, seconds: float) -> None:
         return
     finding = "too-slow" if status == -signal.SIGALRM else "ended-early"
     part, check = outcome.doing
-    outcome.results.append(result_of(part, check, describe(finding, seconds=seconds, by=by)))
+    outcome.results.append(result_of(part, check, mistake(finding, seconds=seconds, by=by)))
     known = [(result.part, result.check) for result in outcome.results]
     for part, checks in outcome.parts.items():
         for check in checks:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from imdbattn.tools.check.tables import Mistake
+from imdbattn.tools.check.findings import Mistake
 
 LINE_WIDTH = 100
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from imdbattn.tools.check.numbers import NotChecked, StudentError, mistake, same
+from imdbattn.tools.check.findings import NotChecked, StudentError, mistake
+from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.part import WIDTH, Part, Rule, call_student
 
 WITHOUT_WORDS = "The result, or a gradient, is nan for a review without words."

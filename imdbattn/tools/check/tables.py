@@ -1,21 +1,8 @@
-"""The texts of the checker: parts, references, known mistakes (mistakes/), and findings.txt."""
+"""The tables in mistakes/: parts, the steps of their formulas, and known mistakes."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parent
-
-
-@dataclass(eq=False)
-class Mistake(Exception):
-    """A rule does not hold. fix: what to change."""
-
-    finding: str
-    sentence: str
-    example: str = ""
-    fix: str = ""
-
+from imdbattn.tools.check.findings import FOLDER, lines_of
 
 Variant = tuple[str, str, dict[str, str]]  # finding, sentence, steps that are replaced
 
@@ -26,12 +13,6 @@ class Table(NamedTuple):
     texts: dict[str, str]
     steps: dict[str, str]
     variants: list[Variant]
-
-
-def lines_of(*files: Path) -> list[str]:
-    """Returns the lines of the files without comments."""
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    return [line for line in lines if not line.startswith("#")]
 
 
 def read_tables() -> dict[str, Table]:
@@ -55,20 +36,5 @@ def read_tables() -> dict[str, Table]:
     return tables
 
 
-def read_findings() -> dict[str, list[str]]:
-    """Returns the sentence, the example and what to change of each finding, by its name."""
-    found = {}
-    for block in "\n".join(lines_of(FOLDER / "findings.txt")).strip().split("\n\n"):
-        name, *texts = block.split("\n")
-        found[name] = texts
-    return found
-
-
 TABLES = read_tables()
 SIGNATURES = TABLES["kinds"].texts  # kinds of parts -> how they are made and called
-FINDINGS = read_findings()
-
-
-def describe(finding: str, *numbers: str, **values: object) -> Mistake:
-    """Returns the finding, with its texts in findings.txt."""
-    return Mistake(finding, *(text.format(*numbers, **values) for text in FINDINGS[finding]))
