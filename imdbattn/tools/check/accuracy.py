@@ -69,7 +69,7 @@ class AccuracyKind(PositionsKind):
         return {"3 test batches, of 5, 5 and 2 reviews": given}
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
-        return [Binding(self.names(part, share=share, train=TRAIN, test=TEST))]
+        return [Binding(self.names(share=share, train=TRAIN, test=TEST))]
 
     def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
         return torch.tensor([call_student(float, part.call(net, *arguments))])

@@ -130,7 +130,7 @@ class AdditiveKind(FormulaKind):
                 if (W.inputs, U.inputs) == (size, part.sizes["D"]) and W.outputs == U.outputs:
                     vectors = [partial(torch.matmul, other=p) for p in own if len(p) == W.outputs]
                     for w in (*to_number, *vectors):
-                        found.append(Binding(self.names(part, W=W, U=U, w=w)))
+                        found.append(Binding(self.names(W=W, U=U, w=w)))
         return found
 
 
@@ -141,9 +141,9 @@ class BilinearKind(FormulaKind):
         biases = [p.detach() for p in net.parameters() if p.numel() == 1] or [torch.zeros(1)]
         for matrix in [*stored(net, True), *stored(net, False)]:
             if (matrix.inputs, matrix.outputs) == (size, WIDTH):
-                found.append(Binding(self.names(part, W=matrix, U=identity, b=biases[0])))
+                found.append(Binding(self.names(W=matrix, U=identity, b=biases[0])))
             if (matrix.inputs, matrix.outputs) == (WIDTH, size):
-                found.append(Binding(self.names(part, W=identity, U=matrix, b=biases[0])))
+                found.append(Binding(self.names(W=identity, U=matrix, b=biases[0])))
         return found
 
 
@@ -179,7 +179,7 @@ class ContextKind(FormulaKind):
         y, other = (part.call(net, state_BD[b], outputs_BTD[:1], mask(4)) for b in REVIEWS[:2])
         if same(y, other, 1e-5):
             raise mistake("state-not-used", y, fix=part.change("state-not-used"))
-        return [Binding(self.names(part, scores=s_BT))]
+        return [Binding(self.names(scores=s_BT))]
 
 
 def scores_of(part: Part, context: Call, values_BTD: Tensor) -> Tensor:

@@ -71,23 +71,23 @@ class FormulaKind(Kind):
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         """Returns what the formula uses besides arguments."""
-        return [Binding(self.names(part))]
+        return [Binding(self.names())]
 
-    def names(self, part: Part, **more: Any) -> Call:
+    def names(self, **more: Any) -> Call:
         """Returns a function from the arguments of an example to the names that expressions use:
         the arguments by name, and `more`.
         """
-        return lambda *arguments: dict(zip(part.kind.arguments, arguments, strict=True)) | more
+        return lambda *arguments: dict(zip(self.arguments, arguments, strict=True)) | more
 
     def compare(self, part: Part) -> Comparison:
         net = part.net()
         examples = self.examples(part)
         results = [self.result(part, net, arguments) for arguments in examples.values()]
         bindings = self.bindings(part, net, results)
-        is_of_words = [*part.kind.arguments] == ["x", "mask"] and "T" in part.kind.returned
+        is_of_words = [*self.arguments] == ["x", "mask"] and "T" in self.returned
         keep: Call = (lambda y, x, words: y[words]) if is_of_words else identity
         table = TABLES[self.name]
-        return Comparison(part.name, part.change, table, examples, results, bindings, keep)
+        return Comparison(part, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
         y: Tensor = part.call(net, *arguments)

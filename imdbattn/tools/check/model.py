@@ -33,19 +33,15 @@ ONE_REVIEW = [[4, 2, 9]]
 TWO_REVIEWS = [[4, 2, 9, 1], [3, 8, 1, 6]]
 
 
+def batch_of(tokens: Any) -> tuple[Tensor, Tensor]:
+    """Returns the arguments of a model for reviews of equal lengths."""
+    tokens_BT = torch.as_tensor(tokens)
+    return tokens_BT, torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
+
+
 def logits(part: Part, tokens: Any, table: Tensor | None = None, **options: Any) -> Tensor:
     """Returns the detached logits (B, C). table, options: as in Part.net."""
-    tokens_BT = torch.as_tensor(tokens)
-    lengths_B = torch.full(tokens_BT.shape[:1], tokens_BT.shape[1])
-    return call_student(part.net(table, **options), tokens_BT, lengths_B).detach()
-
-
-def tensors(
-    part: Part, net: nn.Module, tokens: list[list[int]], lengths: list[int] | None = None
-) -> list[Tensor]:
-    """Returns the tensors that the operations of a call make, in their order."""
-    lengths_B = torch.tensor(lengths or [len(tokens[0])] * len(tokens))
-    return record(part, net, torch.tensor(tokens), lengths_B)
+    return call_student(part.net(table, **options), *batch_of(tokens)).detach()
 
 
 def shaped(tensors: list[Tensor], *shape: int) -> list[Tensor]:
@@ -60,7 +56,7 @@ def difference(
     that is defensible.
     """
     bindings = [Binding(lambda values=values: values) for values in names]
-    comparison = Comparison(part.name, part.change, TABLES[table], {text: ()}, [result], bindings)
+    comparison = Comparison(part, TABLES[table], {text: ()}, [result], bindings)
     if comparison.is_right():
         return None
     finding = comparison.finding()
@@ -73,7 +69,7 @@ def returns_logits(part: Part) -> None:
     """The results are logits, without a softmax or another function after the last Linear."""
     for seed in SEEDS:
         reviews = [[first, second] for first in range(4) for second in (5, 8)]
-        made = tensors(part, part.net(seed=seed), reviews)
+        made = record(part, part.net(seed=seed), *batch_of(reviews))
         *earlier, y_BC = shaped(made, 8, part.sizes["C"])
         if linears := [{"z": z} for z in earlier if not same(z, y_BC)]:
             difference(part, "logits", y_BC, "8 reviews", linears)
@@ -114,7 +110,7 @@ def read_positions(part: Part, length: int, **options: Any) -> list[int]:
 
 def cls_vector(part: Part, net: nn.Module) -> Tensor | None:
     """Returns the vector (D,) that is before the words of all reviews; None if there is none."""
-    made = tensors(part, net, TWO_REVIEWS)
+    made = record(part, net, *batch_of(TWO_REVIEWS))
     longer = [x for x in made if x.ndim == 3 and x.shape[:2] == (2, 5)]
     found = (x for x in longer if same(x[0, 0], x[1, 0]) and not same(x[0, 1:], x[1, 1:]))
     return next((x[0, 0] for x in found), None)
@@ -126,8 +122,8 @@ def mean_or_cls(part: Part) -> None:
     if (cls_D := cls_vector(part, net)) is not None:
         require_cls(part, cls_D)
         return
-    made = tensors(part, net, TWO_REVIEWS, [4, 2])
     n_B = torch.tensor([4, 2])
+    made = record(part, net, torch.tensor(TWO_REVIEWS), n_B)
     w_BT1 = mask(4, 2)[..., None].to(torch.get_default_dtype())
     names = [{"y": y, "w": w_BT1, "n": n_B} for y in reversed(shaped(made, 2, 4, VECTORS))]
     pooled = shaped(made, 2, VECTORS)[-1:]
