@@ -100,7 +100,7 @@ def test_correct_solutions_pass_all_checks(file):
     assert findings(found) == []
     assert all(result.sentence.endswith(".") for result in found)
     unmade = [result.sentence for result in found if result.held is None]
-    assert all("has no argument" in one or "not compared" in one for one in unmade)
+    assert all("has no argument" in text or "not compared" in text for text in unmade)
 
 
 @pytest.mark.parametrize("file", SHEET_SOLUTIONS, ids=lambda file: file.stem)
@@ -132,8 +132,8 @@ def test_what_could_have_been_otherwise_is_noted(file, note):
 def test_mistakes_are_reported_by_name(file, part, expected, old, new, tmp_path):
     (mine := tmp_path / "mine.py").write_text(changed(file, part, old, new))
     found = findings(results(mine))
-    assert (part, expected) in [(one.part, one.finding) for one in found]
-    assert all(one.example for one in found)
+    assert (part, expected) in [(result.part, result.finding) for result in found]
+    assert all(result.example for result in found)
 
 
 def test_a_mistake_blocks_the_checks_that_depend_on_it():
@@ -163,7 +163,7 @@ def test_an_error_in_one_part_blocks_only_what_fails_in_the_parts_that_use_it(tm
     found = results(file)
     names = [(result.part, result.finding) for result in findings(found)]
     assert names == [("SelfAttention", "no-key-mask")]
-    held = {one.check: one.held for one in found if one.part == "ResidualLayer"}
+    held = {result.check: result.held for result in found if result.part == "ResidualLayer"}
     assert (held["registered"], held["reference"]) == (True, None)
 
 
@@ -218,7 +218,8 @@ def test_a_teacher_adds_a_sheet_as_a_yaml_file(here, tmp_path):
     done = here("right.py", *options)
     assert (done.returncode, done.stderr) == (0, "")
     done = here("wrong.py", *options, "--require", "soft")
-    (found,) = [one for one in json.loads(done.stdout)["checks"] if one["held"] is False]
+    checks = json.loads(done.stdout)["checks"]
+    (found,) = [check for check in checks if check["held"] is False]
     assert (found["part"], found["finding"]) == ("soft", "lengths-ignored")
     assert found["fix"], "what to change"
     assert "def soft(a, n):" in here("--stub", "my_sheet.yaml").stdout
@@ -244,7 +245,7 @@ def test_the_stub_of_a_sheet_is_recognized_and_unwritten(sheet, here, tmp_path):
     (file := tmp_path / "stub.py").write_text(here("--stub", sheet).stdout)
     outcome = outcome_of(file)
     assert outcome.sheet == load(sheet).title
-    assert {one.finding for one in findings(outcome.results)} == {"not-written-yet"}
+    assert {result.finding for result in findings(outcome.results)} == {"not-written-yet"}
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -62,18 +62,20 @@ def choose_call(part: Part) -> Part:
     Each rule is tried only for the calls that are the best by the rules before it. Known mistakes
     are looked for last, if no call gives the results of the formula.
     """
-    left, agreement, first = in_all_forms(part), Agreement.HOLDS, part.kind.rules()[0].test
+    candidates, shape = in_all_forms(part), part.kind.rules()[0].test
     for dtype in (torch.float64, torch.float32):  # it may use float32 whatever the input is
         torch.set_default_dtype(dtype)
-        if any(agreement_of(first, one) is Agreement.HOLDS for one in left):
+        if any(agreement_of(shape, candidate) is Agreement.HOLDS for candidate in candidates):
             break
     last = rules.batch if part.kind.is_model else kinds.agrees
-    for rule in (first, rules.repeatable, last):
+    agreement = Agreement.HOLDS
+    for rule in (shape, rules.repeatable, last):
         if agreement is Agreement.HOLDS:
-            agreement, left = best_by(rule, left, Agreement.HOLDS if rule is last else None)
+            enough = Agreement.HOLDS if rule is last else None
+            agreement, candidates = best_by(rule, candidates, enough)
     if agreement is Agreement.WRONG and last is kinds.agrees:
-        _, left = best_by(diagnosed, left, Agreement.KNOWN_MISTAKE)
-    return left[0]
+        _, candidates = best_by(diagnosed, candidates, Agreement.KNOWN_MISTAKE)
+    return candidates[0]
 
 
 def best_by(
