@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,6 @@ from torch import Tensor
 from imdbattn.tools.check.findings import Differs, Mistake, NotCompared, mistake, show
 from imdbattn.tools.check.numbers import same
 from imdbattn.tools.check.tables import Table, Variant
-
-if TYPE_CHECKING:
-    from imdbattn.tools.check.part import Part
 
 Names = dict[str, Any]  # what an expression may use
 Call = Callable[..., Any]
@@ -71,11 +68,12 @@ def identity(y: Tensor, *arguments: Any) -> Tensor:
 class Comparison:
     """Results of a part beside those of the formula and of its known mistakes.
 
-    examples: description -> arguments. results: of each example; the steps can use them as `found`.
-    keep: returns the numbers of a result that the formula defines.
+    name, change: of the part. examples: description -> arguments. results: of each example; the
+    steps can use them as `found`. keep: returns the numbers of a result that the formula defines.
     """
 
-    part: "Part"
+    name: str
+    change: Callable[[str, Table], str]
     table: Table
     examples: Names
     results: list[Tensor]
@@ -117,8 +115,8 @@ class Comparison:
         if not found:
             return None
         text, y, z = min(found, key=lambda example: example[1].numel())
-        values = {"other": other, "text": text, "part": self.part.name}
-        fix = self.part.change("", self.table)
+        values = {"other": other, "text": text, "part": self.name}
+        fix = self.change("", self.table)
         return mistake("differs-from-reference", y, z, **values, fix=fix)
 
     def example(self, names: Call) -> str:
@@ -164,5 +162,5 @@ class Comparison:
         if finding == NOTE:
             return Differs(f"Differs from the sheet: {sentence}")
         right = names if steps or not self.usual else self.usual[0]
-        change = self.part.change(finding, self.table)
+        change = self.change(finding, self.table)
         return Mistake(finding, sentence, self.example(right), change)

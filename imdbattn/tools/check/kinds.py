@@ -87,7 +87,7 @@ class FormulaKind(Kind):
         is_of_words = [*self.arguments] == ["x", "mask"] and "T" in self.returned
         keep: Call = (lambda y, x, words: y[words]) if is_of_words else identity
         table = TABLES[self.name]
-        return Comparison(part, table, examples, results, bindings, keep)
+        return Comparison(part.name, part.change, table, examples, results, bindings, keep)
 
     def result(self, part: Part, net: Any, arguments: Any) -> Tensor:
         y: Tensor = part.call(net, *arguments)

@@ -56,7 +56,7 @@ def difference(
     that is defensible.
     """
     bindings = [Binding(lambda values=values: values) for values in names]
-    comparison = Comparison(part, TABLES[table], {text: ()}, [result], bindings)
+    comparison = Comparison(part.name, part.change, TABLES[table], {text: ()}, [result], bindings)
     if comparison.is_right():
         return None
     finding = comparison.finding()
