@@ -12,19 +12,22 @@ const running = new Map(); // key -> AbortController of the message that is bein
 /** The models: {runs, skipped, source, slots}. */
 export const runs = source.runs;
 
-/** The answer to a message as [facts, Float32Array or null]. A newer message with the same key aborts the older one. */
-export async function ask(kind, values, key = `${kind} ${values.run}`) {
+/** The answer to a message as [facts, Float32Array or null]; never, if a newer message with the same key replaces it. */
+export function ask(kind, values, key = `${kind} ${values.run}`) {
   cancel(key);
   const control = new AbortController();
   running.set(key, control);
-  try {
-    return await source.answer(kind, values, control.signal);
-  } finally {
-    if (running.get(key) === control) running.delete(key);
-  }
+  return new Promise((resolve, reject) => {
+    const settled = (settle) => (value) => {
+      if (control.signal.aborted) return;
+      running.delete(key);
+      settle(value);
+    };
+    source.answer(kind, values, control.signal).then(settled(resolve), settled(reject));
+  });
 }
 
-/** Aborts the message with this key: it throws an AbortError. */
+/** Aborts the message with this key, which then has no answer. */
 export function cancel(key) {
   running.get(key)?.abort();
 }

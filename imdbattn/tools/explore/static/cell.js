@@ -43,7 +43,6 @@ export class Cell {
       }
       if (this.facts) this.show(this.facts);
     } catch (error) {
-      if (error.name === "AbortError") return;
       this.request = null;
       this.body.replaceChildren(el("p", { class: "error", role: "alert", text: error.message }));
       throw error;

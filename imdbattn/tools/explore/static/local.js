@@ -29,7 +29,6 @@ async function unzipped(text) {
 /** Promises the answer to a message; messages are answered one after the other. */
 export function answer(kind, values, signal) {
   return new Promise((resolve, reject) => {
-    signal.addEventListener("abort", () => reject(signal.reason));
     waiting.push({ message: { kind, values }, signal, resolve, reject });
     send();
   });

@@ -7,7 +7,7 @@ import { nextReview, pairOf } from "./reviews.js";
 import { Sequence } from "./sequence.js";
 import { changesOf, fromFragment, isChanged, toFragment } from "./state.js";
 import { chooseLanguage, language, t, translate } from "./texts.js";
-import { AnswerError, count, delayed, el, percent } from "./tools.js";
+import { AnswerError, count, delayed, el, percent, tableRow } from "./tools.js";
 
 const by = (id) => document.getElementById(id);
 export const panels = new Map(); // id of a run -> Panel or Sequence
@@ -165,7 +165,6 @@ async function browse(step) {
     by("match").textContent = t("Label: {label}. Review {place} of {matching} that match, of {of}; row {row}.", { ...review, matching: review.matching.toLocaleString("en"), of: review.of.toLocaleString("en") });
     setText(review.text);
   } catch (error) {
-    if (error.name === "AbortError") return;
     busy(false);
     by("match").textContent = error.message;
     failed(error);
@@ -173,24 +172,18 @@ async function browse(step) {
 }
 
 async function makePair() {
-  try {
-    const { neg, pos } = pairOf(slots);
-    const runs = state.runs.filter((run) => panels.get(run) instanceof Panel);
-    const sentences = await Promise.all([["neg", neg], ["pos", pos]].map(async ([label, text]) => {
-      const read = runs.map((run) => api.ask("read", { run, text, changes: changesOf({ ...state, words: [] }, run) }, `probe ${label} ${run}`));
-      const settled = await Promise.allSettled(read);
-      const lines = settled.map((one, at) => {
-        const { label: name } = known.find((run) => run.id === runs[at]);
-        const value = one.status === "fulfilled" ? `${one.value[0].label} ${percent(one.value[0].probability)}` : one.reason.message;
-        return el("tr", {}, el("th", { scope: "row", text: name }), el("td", { text: value }));
-      });
-      const button = el("button", { type: "button", class: "sentence", text, on: { click: () => setText(text) } });
-      return el("div", {}, el("h4", { text: t("Label: {label}", { label }) }), button, el("table", {}, el("tbody", {}, ...lines)));
+  const { neg, pos } = pairOf(slots);
+  const runs = known.filter((run) => panels.get(run.id) instanceof Panel);
+  const sentences = await Promise.all([["neg", neg], ["pos", pos]].map(async ([label, text]) => {
+    const rows = await Promise.all(runs.map(async (run) => {
+      const changes = changesOf({ ...state, words: [] }, run.id);
+      const [facts] = await api.ask("read", { run: run.id, text, changes }, `probe ${label} ${run.id}`);
+      return tableRow(run.label, [el("td", { text: `${facts.label} ${percent(facts.probability)}` })]);
     }));
-    by("pairs").replaceChildren(...sentences);
-  } catch (error) {
-    if (error.name !== "AbortError") failed(error);
-  }
+    const button = el("button", { type: "button", class: "sentence", text, on: { click: () => setText(text) } });
+    return el("div", {}, el("h4", { text: t("Label: {label}", { label }) }), button, el("table", {}, el("tbody", {}, ...rows)));
+  }));
+  by("pairs").replaceChildren(...sentences);
 }
 
 async function copy() {
@@ -235,7 +228,7 @@ function listen() {
   });
   by("next").addEventListener("click", () => browse(1));
   by("previous").addEventListener("click", () => browse(-1));
-  by("pair").addEventListener("click", makePair);
+  by("pair").addEventListener("click", () => makePair().catch(failed));
   by("copy").addEventListener("click", copy);
   by("language").value = language;
   by("language").addEventListener("change", () => chooseLanguage(by("language").value));

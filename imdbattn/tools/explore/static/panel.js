@@ -45,7 +45,6 @@ export class Panel {
       try {
         this.show(...(await ask("read", values)));
       } catch (error) {
-        if (error.name === "AbortError") return;
         this.fail(error);
         throw error;
       }

@@ -24,7 +24,6 @@ export class Sequence {
       const [facts] = await ask("write", values);
       this.show(facts);
     } catch (error) {
-      if (error.name === "AbortError") return;
       this.request = null;
       this.error.textContent = error.message;
       this.error.hidden = false;
