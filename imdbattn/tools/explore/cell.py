@@ -18,7 +18,7 @@ from imdbattn.nn.scores import PRODUCT_SCORES
 from imdbattn.tools.explore.changes import changed, layer_of
 from imdbattn.tools.explore.read import Read, Reading
 from imdbattn.tools.explore.runs import Answer, Runs
-from imdbattn.tools.faithfulness.attributions import arguments_of
+from imdbattn.tools.faithfulness.attributions import arguments_of, attentions
 
 
 class Cell(Read):
@@ -63,13 +63,13 @@ class Cell(Read):
     def attention(self, net: Any) -> Attention:
         """Returns the attention of a part. Raises UserError unless there is exactly one."""
         part = layer_of(net, self.layer) if self.layer else net.pooling
-        attentions = [module for module in part.modules() if isinstance(module, Attention)]
-        if len(attentions) != 1:
+        every = attentions(part)
+        if len(every) != 1:
             raise UserError(
                 f"{type(part).__name__} does not use imdbattn.nn.Attention once: its arithmetic is"
                 " unknown"
             )
-        return attentions[0]
+        return every[0]
 
     def computed(
         self, reading: Reading, attention: Attention

@@ -44,7 +44,7 @@ class Observed(NamedTuple):
     value_BHKV: Tensor
 
 
-def attentions(part: nn.Module) -> list[nn.Module]:
+def attentions(part: nn.Module) -> list[Any]:
     """Returns the attentions in a part."""
     return [module for module in part.modules() if isinstance(module, Attention)]
 
