@@ -11,6 +11,7 @@ import datasets
 import pytest
 
 from imdbattn.data.corpus import find_source
+from imdbattn.data.pairs import prepare_pairs
 from imdbattn.data.sources import pairs
 from imdbattn.data.sources.hub import IMDB_REVISION, load_hub
 from imdbattn.data.splits import cut_reviews
@@ -136,6 +137,29 @@ def test_a_row_of_the_hub_without_a_text_or_a_label_is_refused(
     words = hub(datasets.DatasetDict(train=datasets.Dataset.from_dict(rows, features=features)))
     with pytest.raises(UserError, match=rf"row 2 \(counted from 0\) has no {missing}"):
         find_source(data_settings(*words)).load()
+
+
+def test_splits_of_pairs_of_the_hub_are_kept_and_held_out_sources_are_removed_from_training(
+    settings, hub, caplog
+):
+    texts = {
+        "train": [*(f"number {n}" for n in range(200)), "a cat", "a dog"],
+        "dev": ["a cat"],
+        "test": ["a dog", "a dog", "a key"],
+        "extra": ["x"],
+    }
+    features = datasets.Features({"translation": datasets.Translation(["en", "fr"])})
+    splits = datasets.DatasetDict()
+    for name, of_split in texts.items():
+        rows = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in of_split]
+        splits[name] = datasets.Dataset.from_dict({"translation": rows}, features=features)
+    cfg = settings("task=seq2seq", "data=translation", *hub(splits))
+    corpus = prepare_pairs(cfg.data)
+    assert "somebody/reviews: not used: extra" in caplog.messages
+    assert corpus.splits["validation"].texts == ["i see a cat ."]
+    assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
+    assert (len(corpus.splits["train"]), corpus.facts["dropped"]) == (200, 2)
+    assert corpus.test_set == "somebody/reviews: test"
 
 
 def test_saved_data_sets_are_read_with_their_own_test_split(data_settings, tmp_path):

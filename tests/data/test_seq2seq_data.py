@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -281,38 +280,3 @@ def test_a_bad_file_is_refused_with_the_place(file, name):
 def test_a_missing_file_is_named_with_its_setting(tmp_path):
     with pytest.raises(UserError, match=r"^data\.path=.*absent\.txt: .*No such file or directory"):
         find_pair_source(sentences(tmp_path / "absent.txt"))
-
-
-def dataset(texts: list[str]) -> datasets.Dataset:
-    pairs = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in texts]
-    features = datasets.Features({"translation": datasets.Translation(["en", "fr"])})
-    return datasets.Dataset.from_dict({"translation": pairs}, features=features)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """hub(train=[...], ...): lets the hub serve these splits of someone/books, en-fr."""
-
-    def serve(**splits):
-        def load(path, name):
-            assert (path, name) == ("someone/books", "en-fr")
-            return datasets.DatasetDict({name: dataset(texts) for name, texts in splits.items()})
-
-        monkeypatch.setattr(datasets, "load_dataset", load)
-
-    return serve
-
-
-BOOKS = {"hub": "someone/books", "hub_config": "en-fr"}
-NUMBERS = [f"number {n}" for n in range(200)]
-
-
-def test_splits_of_the_hub_are_kept_and_held_out_sources_are_removed_from_training(hub, caplog):
-    test = ["a dog", "a dog", "a key"]
-    hub(train=[*NUMBERS, "a cat", "a dog"], dev=["a cat"], test=test, extra=["x"])
-    corpus = prepare_pairs(sentences(**BOOKS))
-    assert "someone/books: not used: extra" in caplog.messages
-    assert corpus.splits["validation"].texts == ["i see a cat ."]
-    assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]
-    assert (len(corpus.splits["train"]), corpus.facts["dropped"]) == (len(NUMBERS), 2)
-    assert corpus.test_set == "someone/books: test"
