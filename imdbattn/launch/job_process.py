@@ -171,9 +171,11 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
 
 
 class RunningJob(NamedTuple):
-    """A job that is training. since: when it started, on the clock of time.monotonic."""
+    """A job that is training. owner: its number in a sweep, or its trial in a search. since: when
+    it started, on the clock of time.monotonic.
+    """
 
-    number: int
+    owner: Any
     job: Job
     process: BaseProcess
     gpu: str | None
@@ -197,12 +199,12 @@ class JobPool:
         if reason is not None:
             stop([each.process for each in self.running])
 
-    def start(self, number: int, job: Job) -> None:
+    def start(self, owner: object, job: Job) -> None:
         """Starts a job, see `start_job`, on the GPU with the fewest jobs."""
         used = [each.gpu for each in self.running]
         gpu = min(self.gpus, key=used.count, default=None)
         process = start_job(job, threads_each(self.limit), gpu)
-        self.running.append(RunningJob(number, job, process, gpu, time.monotonic()))
+        self.running.append(RunningJob(owner, job, process, gpu, time.monotonic()))
 
     def wait(self) -> list[RunningJob]:
         """Waits a moment, and returns the jobs that have ended."""

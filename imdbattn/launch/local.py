@@ -109,7 +109,7 @@ class LocalJobs:
             own = (override for override in overrides if override.lower() not in common)
             about = f"{seconds:.0f} s  {' '.join(own)}"
             accuracy = log_end(each.job.folder, *outcome(each.job, each.process), about)
-            self.end(each.number, accuracy)
+            self.end(each.owner, accuracy)
         failed = sum(accuracy is None for accuracy in self.accuracies.values())
         self.line.set_postfix_str(f"{len(self.jobs.running)} running, {failed} failed")
 

@@ -17,14 +17,8 @@ from pathlib import Path
 
 import optuna
 from omegaconf import OmegaConf
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna import distributions, importance, pruners
+from optuna.distributions import BaseDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -103,16 +97,17 @@ def distribution(values: object) -> BaseDistribution:
     """Returns a range, or a list of values; a single value is a list of one."""
     if not isinstance(values, Mapping):
         choices = values if isinstance(values, list) else [values]
-        return CategoricalDistribution(choices)  # type: ignore[arg-type]
-    has_float = any(type(value) is float for value in values.values())
-    return FloatDistribution(**values) if has_float else IntDistribution(**values)
+        return distributions.CategoricalDistribution(choices)  # type: ignore[arg-type]
+    if any(type(value) is float for value in values.values()):
+        return distributions.FloatDistribution(**values)
+    return distributions.IntDistribution(**values)
 
 
 def ends_of(values: BaseDistribution) -> Sequence[object]:
     """Returns both ends of a range, or all values of a list."""
-    if isinstance(values, CategoricalDistribution):
+    if isinstance(values, distributions.CategoricalDistribution):
         return values.choices
-    assert isinstance(values, FloatDistribution | IntDistribution)
+    assert isinstance(values, distributions.FloatDistribution | distributions.IntDistribution)
     return values.low, values.high
 
 
@@ -186,11 +181,11 @@ def open_study(journal: Path, options: SearchSettings, max_epochs: int | None) -
     if content[-1:] not in (b"", b"\n"):  # a power failure may cut it off
         write_atomically(journal, content[: content.rfind(b"\n") + 1])
     first = options.warmup_epochs + 1
-    pruner: BasePruner = NopPruner()
+    pruner: pruners.BasePruner = pruners.NopPruner()
     if options.pruner == "median":
-        pruner = MedianPruner(options.startup_trials, first)
+        pruner = pruners.MedianPruner(options.startup_trials, first)
     elif options.pruner == "hyperband":
-        pruner = HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
+        pruner = pruners.HyperbandPruner(first, max(first, max_epochs) if max_epochs else "auto")
     storage = JournalStorage(JournalFileBackend(str(journal)))
     study = optuna.create_study(
         storage=storage,
@@ -218,7 +213,6 @@ class Trials:
     space: Space
     settings: TrainingSettings  # of one point of the space; all trials have the same trainer
     folder: Path
-    started: dict[int, Trial] = field(default_factory=dict)  # by their numbers
     pruned: set[int] = field(default_factory=set)  # numbers of the trials that were stopped
     failures: int = 0  # consecutive failed trials
 
@@ -240,9 +234,9 @@ class Trials:
                     break
                 for ended in pool.wait():
                     _, reason = outcome(ended.job, ended.process)
-                    self.end(self.started[ended.number], ended.job, reason)
+                    self.end(ended.owner, ended.job, reason)
                 for running in pool.running:
-                    trial = self.started[running.number]
+                    trial = running.owner
                     if trial.number not in self.pruned and self.report(trial, running.job):
                         self.pruned.add(trial.number)
                         running.process.terminate()  # it saves its state
@@ -293,8 +287,7 @@ class Trials:
         run.mkdir(exist_ok=True)
         resumes = " (resumes)" if resumable(run, job.settings) else ""
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
-        self.started[trial.number] = trial
-        pool.start(trial.number, job)
+        pool.start(trial, job)
 
     def end(self, trial: Trial, job: Job, reason: str) -> None:
         """Records the result of a trial in the study. reason: why its run failed, if it did."""
@@ -386,11 +379,11 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         Section("The best trials", table=best, in_terminal=True),
         Section(title, table=[["command"], [command]]),
     ]
-    importance: dict[str, float] = {}  # one for each setting, descending; their sum is 1
+    importances: dict[str, float] = {}  # one for each setting, descending; their sum is 1
     if len(done) >= MIN_TRIALS:
-        evaluator = PedAnovaImportanceEvaluator(target_quantile=0.5)
-        importance = get_param_importances(study, evaluator=evaluator)
-        rows = [[name, f"{100 * share:.1f}"] for name, share in importance.items()]
+        evaluator = importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
+        importances = importance.get_param_importances(study, evaluator=evaluator)
+        rows = [[name, f"{100 * share:.1f}"] for name, share in importances.items()]
         table = [["setting", "importance %"], *rows]
         text = f"By PED-ANOVA: the better half of {len(done)} finished trials against all of them."
         sections.append(Section("Importance of settings", text, table, in_terminal=True))
@@ -408,7 +401,7 @@ def search_report(study: optuna.Study, command: str, test_accuracies: list[float
         content={
             "command": command,
             "test_accuracies": test_accuracies,
-            "importance": importance,
+            "importance": importances,
             "trials": facts,
         },
     )
