@@ -17,8 +17,8 @@ def predict(cfg: DictConfig, text: str | None) -> None:
     from imdbattn.settings.command_settings import PredictSettings
     from imdbattn.settings.schema import validate_as
 
-    given = {} if text is None else {"text": text}
-    settings = validate_as(PredictSettings, plain_settings(cfg) | given)
+    typed = {} if text is None else {"text": text}
+    settings = validate_as(PredictSettings, plain_settings(cfg) | typed)
     from imdbattn.launch.predict_files import open_texts, write_prediction_table
 
     texts, kept = open_texts(settings)

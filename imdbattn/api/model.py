@@ -164,8 +164,8 @@ class Model:
                     raise UserError(f"{data} is a file or folder, which contains labels")
                 # `predict` reads these characters as unknown, too.
                 texts = [re.sub("[\0\ud800-\udfff]", "\ufffd", x) for x in list_of_texts(data)]
-                given = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
-                write_table(file, {"text": texts, "label": given})
+                names = [str(label) for label in ([labels] if isinstance(labels, str) else labels)]
+                write_table(file, {"text": texts, "label": names})
             settings |= {"text_column": "text", "label_column": "label", "path": str(file)}
             metrics = self._score(split, precision, settings)
         return Metrics({**metrics, "test_set": f"{len(texts)} given texts"})

@@ -82,8 +82,8 @@ def check_sweep(config: DictConfig, sweep: Path) -> None:
             "hydra.sweep.subdir cannot be set: a job is recognized by the name of its folder"
         )
     of_sweep = {SWEEP_LOG, SWEEP_SETTINGS}
-    found = {name for name in (*of_sweep, "config.yaml") if (sweep / name).exists()}
-    if found != of_sweep and (found or config.resume):
+    existing = {name for name in (*of_sweep, "config.yaml") if (sweep / name).exists()}
+    if existing != of_sweep and (existing or config.resume):
         raise UserError(
             f"{sweep} is not a sweep folder, which has {SWEEP_LOG} and {SWEEP_SETTINGS} but no"
             f" config.yaml: {OTHER_SWEEP_DIR}"

@@ -101,12 +101,12 @@ def folders_in(runs: Any) -> list[str]:
     """Returns the folders in `runs`: one folder, or a list. A pattern such as runs/day* stands for
     the folders that it matches.
     """
-    found: list[str] = []
+    folders: list[str] = []
     for folder in runs if isinstance(runs, list) else [runs]:
         if folder not in (None, ""):
             matching = [] if os.path.exists(with_home(folder)) else glob(os.path.expanduser(folder))
-            found += sorted(matching) or [str(folder)]
-    return found
+            folders += sorted(matching) or [str(folder)]
+    return folders
 
 
 Folders = Annotated[list[Text], BeforeValidator(folders_in), Field(min_length=1)]

@@ -21,8 +21,8 @@ def validation_message(errors: "ValidationError", settings: Any, group: str = ""
     """Returns the first error of the innermost values, as `key=value must be ...`: for a list, the
     error of its wrong item. group: the name of the settings.
     """
-    found = [(error, *keys_and_value(error["loc"], settings)) for error in errors.errors()]
-    error, keys, value = max(found, key=lambda entry: len(entry[1]))
+    located = [(error, *keys_and_value(error["loc"], settings)) for error in errors.errors()]
+    error, keys, value = max(located, key=lambda entry: len(entry[1]))
     keys = [group, *keys] if group else keys
     key = ".".join(keys)
     if error["type"] == "missing":

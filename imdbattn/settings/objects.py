@@ -78,26 +78,26 @@ def check_arguments(
     node: object, key: str, base: type | None, inner_base: type | None = None
 ) -> None:
     """Raises UserError for a class among the settings that cannot be loaded, or that does not
-    accept one of the given arguments. Called before data are read; `instantiate` follows later.
+    accept one of its arguments. Called before data are read; `instantiate` follows later.
 
     key: the dotted name of the settings. base: the base class of the outermost `_target_`.
     inner_base: the base class of nested ones; None allows any class.
     """
-    given = node.dump() if isinstance(node, SettingsGroup) else node
-    if not isinstance(given, Mapping):
+    settings = node.dump() if isinstance(node, SettingsGroup) else node
+    if not isinstance(settings, Mapping):
         return
-    if path := given.get(TARGET):
+    if path := settings.get(TARGET):
         target = f"{key}.{TARGET}"
         loaded = import_class(path, target, base) if base else import_object(path, target)
         parameters = inspect.signature(loaded).parameters
         takes_any = any(known.kind == known.VAR_KEYWORD for known in parameters.values())
-        for name in given:
+        for name in settings:
             if not (takes_any or name in parameters or name in (TARGET, "_partial_")):
                 from imdbattn.settings.messages import nearest_text
 
                 near = nearest_text(f"{key}.{name}", {f"{key}.{known}" for known in parameters})
                 raise UserError(f"{key}.{name} is not an argument of {path}{near}")
-    for name, value in given.items():
+    for name, value in settings.items():
         check_arguments(value, f"{key}.{name}", inner_base, inner_base)
 
 

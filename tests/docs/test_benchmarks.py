@@ -27,7 +27,7 @@ def test_the_benchmarks_run(trained, small, tmp_path, monkeypatch, capsys):
     run = trained("mean")[0]
     both = ensemble([run, tmp_path / "nb_svm-s1"], tmp_path / "both", "both", seed=1)
     assert min(facts["test_accuracy"], both["test_accuracy"]) > 0.65
-    robustness.main([str(run), "--out", str(tmp_path / "out")])
+    robustness.main([str(run), "--baseline", "nb_svm", "--out", str(tmp_path / "out")])
     assert (tmp_path / "out" / "robustness.md").read_text() in capsys.readouterr().out
 
     monkeypatch.setattr(gpu, "EPOCHS", 2)

@@ -14,6 +14,7 @@ from imdbattn.data.corpus import find_source
 from imdbattn.errors import UserError
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
+from tests.resuming import contents
 
 Arguments = Callable[["Place"], list[str]]
 ROWS = [(f"a {('dull', 'good')[n % 2]} film word{n}", ("neg", "pos")[n % 2]) for n in range(40)]
@@ -282,6 +283,43 @@ def test_a_command_prints_one_line_and_leaves_nothing_behind(
     assert done.returncode == 2
     is_one_line(done.stderr, message)
     assert left_in(place.folder, data_cache) == before
+
+
+def broken_checkpoint(place: Place) -> list[str]:
+    run = place.run()
+    (run / "checkpoints" / "best.ckpt").write_text("{" * 40)
+    return [f"run={run}", "text=a"]
+
+
+# one of each place in which a command ends: the data, the results, the run folder
+EXCEPTIONS: dict[str, tuple[str, Arguments]] = {
+    "broken Parquet file": (
+        "train",
+        lambda place: [f"hydra.run.dir={place.run()}", *reviews(b"PAR1", "r.parquet")(place)],
+    ),
+    "output in a missing drive": (
+        "predict",
+        lambda place: [f"run={place.run()}", "text=a", "out=/proc/no/out.csv"],
+    ),
+    "broken checkpoint": ("predict", broken_checkpoint),
+}
+
+
+@pytest.mark.parametrize(("command", "make"), EXCEPTIONS.values(), ids=EXCEPTIONS)
+def test_any_exception_of_a_command_is_one_line_and_its_traceback_is_in_a_file(
+    place, shell, small, command, make
+):
+    """No finished run is changed."""
+    arguments = [*(small if command == "train" else []), *make(place)]
+    before = contents(place.folder / "run")
+    done = shell(command, *arguments, cwd=place.folder)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    said = done.stderr + done.stdout
+    assert (done.returncode, len(lines), "Traceback" in said) == (2, 1, False), done
+    if file := re.search(r"\(traceback: (.*)\)$", lines[0]):
+        assert "Traceback (most recent call last)" in Path(file[1]).read_text()
+        Path(file[1]).unlink()
+    assert contents(place.folder / "run") == before
 
 
 def test_a_configuration_without_the_name_of_a_data_set_is_refused(settings):

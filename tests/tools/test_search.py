@@ -143,27 +143,30 @@ def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words,
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("group", ["optim", "task"])
-def test_a_class_that_a_search_folder_names_needs_trust(shell, own_module, tmp_path, group):
+OTHER_PLACE = "logger.tensorboard.save_dir=/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (["optim._target_=evil.Evil"], "optim._target_=evil.Evil is not trusted: add trust=evil"),
+        (["task._target_=evil.Evil"], "task._target_=evil.Evil is not trusted: add trust=evil"),
+        (
+            ["logger=tensorboard", OTHER_PLACE],
+            f"{OTHER_PLACE} may name a place outside of this folder: add trust=lightning\n",
+        ),
+    ],
+)
+def test_a_class_and_a_place_that_a_search_folder_names_need_trust(
+    shell, own_module, tmp_path, train, message
+):
     own_module("evil", "raise SystemExit('its code runs')\n")
-    folder = tmp_path / "search"
-    folder.mkdir()
-    own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", f"{group}._target_=evil.Evil"]}
-    (folder / "search.yaml").write_text(json.dumps(defaults("search") | own))
-    done = shell("search", f"resume={folder}", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert f"{group}._target_=evil.Evil is not trusted: add trust=evil" in done.stderr
-
-
-def test_a_logger_that_a_search_folder_names_writes_nowhere_else(shell, tmp_path):
     (tmp_path / "search").mkdir()
-    train = ["model=base", "logger=tensorboard", "logger.tensorboard.save_dir=/elsewhere"]
-    own = {"space": {"optim.lr": [0.1]}, "train": train}
+    own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", *train]}
     (tmp_path / "search" / "search.yaml").write_text(json.dumps(defaults("search") | own))
     done = shell("search", f"resume={tmp_path}/search", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    place = "logger.tensorboard.save_dir=/elsewhere may name a place outside of this folder"
-    assert f"{place}: add trust=lightning\n" in done.stderr
+    assert message in done.stderr
 
 
 def test_a_search_is_resumed_from_any_folder_with_the_settings_of_its_trials(

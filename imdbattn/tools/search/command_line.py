@@ -78,9 +78,9 @@ def new(values: NestedDict, others: list[str], folder: Path) -> NestedDict:
     in_space = [override for override in others if first_key(override) == "space"]
     of_trials = [override for override in others if override not in in_space]
     # A setting that has one value is not in the space.
-    given = {override.lstrip("+").partition("=")[0] for override in of_trials}
+    fixed = {override.lstrip("+").partition("=")[0] for override in of_trials}
     space = values["space"] | typed_space(in_space)
-    space = {name: choices for name, choices in space.items() if name not in given}
+    space = {name: choices for name, choices in space.items() if name not in fixed}
     return values | {"train": [*values["train"], *of_trials], "space": space}
 
 
