@@ -97,8 +97,7 @@ class Tokenizer:
         """Returns the ids of the texts, and the number of unknown words."""
         flat, offsets = bytearray(), [0]
         for text in texts:
-            pieces = self._torchtext(self._lower(text)) if self._torchtext else self._pieces(text)
-            flat += b"".join(map(self._cached_bytes_of, pieces))
+            flat += b"".join(map(self._cached_bytes_of, self._pieces(text)))
             offsets.append(len(flat) // 4)
         ids = np.frombuffer(flat, np.int32)
         is_unknown = ids == UNKNOWN_WORD
@@ -107,6 +106,8 @@ class Tokenizer:
 
     def _pieces(self, text: str) -> list[str]:
         text = self._lower(text)
+        if self._torchtext:
+            return self._torchtext(text)
         for pattern, new in self._across:
             text = pattern.sub(new, text)
         return text.split()
