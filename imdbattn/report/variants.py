@@ -190,16 +190,16 @@ def neighbors(
         return [(named[0], label) for label in models if label != named[0]], []
     pairs = []
     remarks = []
-    first: dict[str, Variant] = {}  # of each model so far
+    first_of_model: dict[str, Variant] = {}  # of the models so far, in their order
     for new in variants:
-        if new.model in first:
+        if new.model in first_of_model:
             equal = [old for old in variants if is_equal_but_for_the_rung(new, old)]
-            pairs += [(old.label, new.label) for old in (*equal[:1], first[new.model])]
+            pairs += [(old.label, new.label) for old in (*equal[:1], first_of_model[new.model])]
             continue
         extended = new.extends
-        if first and extended not in (None, *models.values()):
-            extended = list(first)[-1]
-        first[new.model] = new
+        if first_of_model and extended not in (None, *models.values()):
+            extended = list(first_of_model)[-1]  # the model before it
+        first_of_model[new.model] = new
         candidates = [old for old in variants if old.model == extended]
         if not candidates:
             continue
