@@ -72,9 +72,10 @@ export function products(a, b, scale = 1) {
   return result;
 }
 
-/** x W^T + b: x (T, D), weight (E, D), bias E numbers or none -> (T, E). */
-function linear(x, weight, bias = null) {
-  const result = products(x, weight);
+/** x W^T + b: x (T, D) -> (T, E), with the weights of this name: W (E, D) and b, which may be missing. */
+function linear(x, weights, name) {
+  const result = products(x, weights[`${name}.weight`]);
+  const bias = weights[`${name}.bias`];
   if (bias) for (let at = 0; at < result.rows; at++) addTo(row(result, at), bias.values);
   return result;
 }
@@ -128,14 +129,14 @@ function makeScore(kind, weights, size) {
   const dot = (scale, project = (q) => q) => Object.assign((q, k) => products(project(q), k, scale), { kind, scale, project });
   if (kind === "ScaledDot") return dot(1 / Math.sqrt(size));
   if (kind === "Dot") return dot(1);
-  if (kind === "Bilinear") return dot(1, (q) => linear(q, weights["weight.weight"]));
+  if (kind === "Bilinear") return dot(1, (q) => linear(q, weights, "weight"));
   if (kind === "Uniform") return Object.assign((q, k) => matrix(q.rows, k.rows), { kind });
   return Object.assign((q, k) => additive(q, k, weights), { kind });
 }
 
 /** v . tanh(W_q q + W_k k). */
 function additive(q, k, weights) {
-  const [query, key, v] = [linear(q, weights["query.weight"]), linear(k, weights["key.weight"]), weights["v.weight"].values];
+  const [query, key, v] = [linear(q, weights, "query"), linear(k, weights, "key"), weights["v.weight"].values];
   const result = matrix(q.rows, k.rows);
   for (let i = 0; i < q.rows; i++) {
     for (let j = 0; j < k.rows; j++) {
@@ -164,7 +165,7 @@ class SelfAttention {
 
   /** x (T, D) -> its output (T, D), and for each head {query, key, value, added, weights, output}. */
   forward(x, words, { off = [], positions = true } = {}) {
-    const [q, k, v] = ["query", "key", "value"].map((name) => linear(x, this.weights[`${name}.weight`], this.weights[`${name}.bias`]));
+    const [q, k, v] = ["query", "key", "value"].map((name) => linear(x, this.weights, name));
     const joined = matrix(x.rows, x.columns);
     const heads = Array.from({ length: this.about.heads }, (_, head) => {
       let [query, key, value] = [q, k, v].map((all) => columnsOf(all, head * this.size, this.size));
@@ -174,7 +175,7 @@ class SelfAttention {
       if (!off.includes(head + 1)) setColumns(joined, head * this.size, output);
       return { query, key, value, added, weights, output };
     });
-    const y = this.about.attention === "ProjectedAttention" ? linear(joined, this.weights["output.weight"], this.weights["output.bias"]) : joined;
+    const y = this.about.attention === "ProjectedAttention" ? linear(joined, this.weights, "output") : joined;
     return { y, heads };
   }
 
@@ -248,7 +249,7 @@ class Layer {
     const normed = this.about.skip ? layerNorm(x, this.weights["norm.weight"], this.weights["norm.bias"]) : x;
     const { y, heads } = this.f.forward(normed, words, changes);
     const input = this.about.skip ? add(y, x) : y;
-    return { x: relu(linear(input, this.weights["g.0.weight"], this.weights["g.0.bias"])), heads };
+    return { x: relu(linear(input, this.weights, "g.0")), heads };
   }
 }
 
@@ -271,10 +272,8 @@ class Pooling {
       return this.only(first, matrix(1, x.columns, row(x, 0)));
     }
     if (kind === "TextQueryPooling") {
-      const [query, key, value] = ["query", "key", "value"].map((name) =>
-        linear(name === "query" ? product(mean, x) : x, this.weights[`${name}.weight`], this.weights[`${name}.bias`]),
-      );
-      return this.attend(query, key, value, words);
+      const query = linear(product(mean, x), this.weights, "query");
+      return this.attend(query, linear(x, this.weights, "key"), linear(x, this.weights, "value"), words);
     }
     const queries = kind === "LabelQueryPooling" ? this.weights.query_CD : this.weights.query_D;
     return this.attend(queries, x, x, words);
@@ -314,7 +313,7 @@ export class Network {
    * Returns {logits, layers: [{number, skip, heads}], pooling: {heads}, words}; words begin with <cls> if there is one.
    */
   forward(x, words, changes = { heads: [], layers: [], positions: false }) {
-    x = this.weights["resize.weight"] ? linear(x, this.weights["resize.weight"], this.weights["resize.bias"]) : matrix(x.rows, x.columns, x.values.slice());
+    x = this.weights["resize.weight"] ? linear(x, this.weights, "resize") : matrix(x.rows, x.columns, x.values.slice());
     if (!changes.positions) this.addPositions(x, words.positions);
     if (this.pooling.cls) {
       x = matrix(x.rows + 1, x.columns, Float32Array.from([...this.pooling.cls.values, ...x.values]));
@@ -344,8 +343,7 @@ export class Network {
 
   /** The logit of class c is w_c . z + b_c; with a query for each label, w_c . z_c + b_c. */
   logits(z) {
-    const [weight, bias] = [this.weights["head.weight"], this.weights["head.bias"]];
-    const all = linear(z, weight, bias);
-    return Float32Array.from({ length: weight.rows }, (_, c) => all.values[(z.rows > 1 ? c : 0) * weight.rows + c]);
+    const { rows, columns, values } = linear(z, this.weights, "head");
+    return Float32Array.from({ length: columns }, (_, c) => values[(rows > 1 ? c : 0) * columns + c]);
   }
 }
