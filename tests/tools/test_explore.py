@@ -11,7 +11,7 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,16 +73,11 @@ def logits(net: Any, batch: Any, kept_T: torch.Tensor | None = None) -> list[flo
     return net.head(net.pooling(x_BTD, words)).double().softmax(1)[0].tolist()
 
 
-@pytest.fixture
-def changed(page) -> Callable[..., tuple[SimpleNamespace, Any, Any]]:
-    """changed(rung, changes...): what the page shows, a copy of its net, and the batch of TEXT."""
-
-    def get(rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
-        predictor = page.runs.predictor(page.run(rung))
-        batch = predictor.batch_maker([TEXT]).of_items(np.arange(1))
-        return page.read(rung, **changes), copy.deepcopy(predictor.net), batch
-
-    return get
+def changed(page: Page, rung: str, **changes: Any) -> tuple[SimpleNamespace, Any, Any]:
+    """What the page shows, a copy of its net, and the batch of TEXT."""
+    predictor = page.runs.predictor(page.run(rung))
+    batch = predictor.batch_maker([TEXT]).of_items(np.arange(1))
+    return page.read(rung, **changes), copy.deepcopy(predictor.net), batch
 
 
 def without_head(net: Any) -> None:
@@ -109,9 +104,9 @@ def without_distances(net: Any) -> None:
     ],
 )
 @torch.no_grad()
-def test_a_change_has_the_effect_that_it_names(changed, rung, changes, alter):
+def test_a_change_has_the_effect_that_it_names(page, rung, changes, alter):
     """Heads output zeros, layers are skipped, position vectors and distances are zero."""
-    (found, net, batch), (before, _, _) = changed(rung, **changes), changed(rung)
+    (found, net, batch), (before, _, _) = changed(page, rung, **changes), changed(page, rung)
     alter(net)
     assert [*found.probabilities.values()] == pytest.approx(logits(net, batch), abs=1e-6)
     assert found.probability != pytest.approx(before.probability, abs=1e-6)
@@ -122,10 +117,10 @@ def test_a_change_has_the_effect_that_it_names(changed, rung, changes, alter):
 
 
 @torch.no_grad()
-def test_removed_words_get_no_attention_and_the_others_keep_their_positions(changed):
+def test_removed_words_get_no_attention_and_the_others_keep_their_positions(page):
     removed = [2, 6, 9]
     for rung in ("residual_pe", "residual_cls", "base", "mean"):
-        found, net, batch = changed(rung, words=removed)
+        found, net, batch = changed(page, rung, words=removed)
         kept_T = torch.ones(int(batch.lengths_B), dtype=torch.bool)
         kept_T[removed] = False
         expected = logits(net, batch, kept_T)
@@ -206,13 +201,13 @@ ROWS.append(("learned_query", 0, 1))
 
 
 @pytest.fixture
-def rows(page, changed) -> Iterator[SimpleNamespace]:
+def rows(page) -> Iterator[SimpleNamespace]:
     """One row of an attention of each rung in ROWS, as it is and with changes: its numbers in the
     page, and `ask`, a function that returns its arithmetic.
     """
 
     def row(rung: str, layer: int, head: int, changes: dict) -> SimpleNamespace:
-        found, net, batch = changed(rung, **changes)
+        found, net, batch = changed(page, rung, **changes)
         numbers = [one.get("layer", 0) for one in found.attentions]
         weights_HQK = found.maps[numbers.index(layer)]
         query = min(4, weights_HQK.shape[1] - 1)
