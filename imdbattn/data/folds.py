@@ -26,12 +26,12 @@ def cut_fold(
     of_whole = fingerprint([f"{folds} folds\0", *whole.fingerprint_lines()])
     facts = {"folds": folds, "fold": fold, "fingerprint": of_whole}
     test_set = f"fold {fold} of {folds} in consecutive blocks per class"
-    fold_cut = partial(cut_blocks, fold=fold, folds=folds)
-    cut = with_all_splits(reviews, name, shares, fold_cut, test_set, limit)
+    indices = partial(fold_cut, fold=fold, folds=folds)
+    cut = with_all_splits(reviews, name, shares, indices, test_set, limit)
     return replace(cut, facts={"cross_validation": facts})
 
 
-def cut_blocks(
+def fold_cut(
     reviews: Split, shares: Mapping[str, float], fold: int, folds: int
 ) -> dict[str, np.ndarray]:
     """Returns the indices of train, validation and test, each in consecutive blocks of every class;

@@ -206,16 +206,15 @@ def _ptb() -> Rules:
 BASIC_ENGLISH = Rules(
     [('"', ""), ("<br />", " ")], [], rf"[.,()!?']|[^.,()!?';:{_SPACE}]+", normalizes=False
 )
-# the words of text.lower().split(), normalized
-WHITESPACE = Rules([], [], f"[^{_SPACE}]+", normalizes=True)
-# each character but spaces, for languages without spaces between words and vectors of characters
-CHARACTERS = Rules([], [], f"[^{_SPACE}]", normalizes=True)
 RULES = {
     "ptb": _ptb(),
     "basic_english": BASIC_ENGLISH,
-    "whitespace": WHITESPACE,
+    # the words of text.lower().split(), normalized
+    "whitespace": Rules([], [], f"[^{_SPACE}]+", normalizes=True),
     "torchtext": BASIC_ENGLISH,
-    "characters": CHARACTERS,
+    # each character but spaces, for languages without spaces between words and for vectors of
+    # characters
+    "characters": Rules([], [], f"[^{_SPACE}]", normalizes=True),
 }
 
 

@@ -24,7 +24,7 @@ def path_source(path: Path, settings: ReviewDataSettings) -> Source:
     """Returns the source of a folder like aclImdb, a folder of tables for splits, or one table."""
     with wrapping_errors(f"data.path={settings.path}"):
         name = str(path.resolve(strict=True))
-    if path.is_dir() and is_saved(path):
+    if is_saved(path):
         return saved_reviews(path, settings)
     columns = (settings.text_column, settings.label_column)
     files = files_of_splits(path) if path.is_dir() else {"": [path]}
