@@ -35,7 +35,7 @@ def resumed_settings(settings: NestedDict, overrides: Sequence[str], folder: Pat
         )
     saved = settings_of(Run(folder, settings.get("trust"), settings)).dump()
     keys = [override.lstrip("+~").partition("=")[0].partition("@")[0] for override in overrides]
-    keys = [key for key in keys if key != "resume" and not is_in_groups(key, "hydra")]
+    keys = [key for key in keys if key != "resume"]
     if compared := [key for key in keys if not is_in_groups(key, *NO_EFFECT)]:
         check_unchanged(settings, saved, compared, folder)
     # The folder's own `trust` is never used.

@@ -6,11 +6,11 @@ from pydantic import Field
 
 from imdbattn.errors import UserError
 from imdbattn.settings.schema import (
-    HUB_NAME_PATTERN,
     Amount,
     ClassSettings,
     Count,
     Flag,
+    HubName,
     Lengths,
     Natural,
     SettingsGroup,
@@ -44,7 +44,7 @@ SideTokenizer = Literal["words", "characters"] | ClassSettings  # for one side
 
 class TranslationSettings(SplitDataSettings):
     source: Literal["auto", "path", "hub", "packaged"] | ClassSettings
-    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)]
+    hub: HubName | None
     hub_config: Text | None
     languages: Annotated[list[Text], Field(min_length=2, max_length=2)]
     lower: Flag

@@ -131,7 +131,7 @@ class ClassifierModel(ModelSettings):
 
 # --- data -----------------------------------------------------------------------------------------
 
-HUB_NAME_PATTERN = r"^\w[\w.-]*/\w[\w.-]*$"  # owner/name
+HubName = Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]  # owner/name
 GLOVE_WIDTHS = (50, 100, 200, 300)  # the dimensions of GloVe 6B's vectors
 VectorSource = Literal["auto", "wheel", "official", "torchtext"]
 Even = Annotated[Count, Field(multiple_of=2)]  # reviews come in pairs
@@ -186,7 +186,7 @@ class ReviewDataSettings(SplitDataSettings):
     label_column: Text
     label_names: Annotated[list[Text], Field(min_length=2)] | None
     extra: Text | None = None
-    hub: Annotated[str | None, Field(pattern=HUB_NAME_PATTERN)] = None
+    hub: HubName | None = None
     hub_config: Text | None = None
     hub_splits: dict[Literal["train", "validation", "test"], Text] | None = None
     folds: Several | None
