@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -64,17 +65,15 @@ def page(trained, folder_of, page_of) -> Any:
 
 @pytest.fixture(scope="module")
 def written(page, tmp_path_factory) -> Callable[..., Path]:
-    """written("float32", RUNGS): a file with the runs of these rungs and all words."""
-    files: dict[tuple, Path] = {}
+    """written("float32"): a file with a run of each rung in RUNGS, and all words."""
 
-    def get(precision: Any = "float32", rungs: Sequence[str] = RUNGS) -> Path:
-        if (precision, rungs) not in files:
-            names = [name for name, run in page.runs.by_id.items() if run.model in rungs]
-            models = [page.runs.page_model(name) for name in names]
-            file = tmp_path_factory.mktemp("file") / "page.html"
-            onefile.write_page(models, file, words=None, precision=precision, reviews=12)
-            files[precision, rungs] = file
-        return files[precision, rungs]
+    @cache
+    def get(precision: Any = "float32") -> Path:
+        names = [name for name, run in page.runs.by_id.items() if run.model in RUNGS]
+        models = [page.runs.page_model(name) for name in names]
+        file = tmp_path_factory.mktemp("file") / "page.html"
+        onefile.write_page(models, file, words=None, precision=precision, reviews=12)
+        return file
 
     return get
 
