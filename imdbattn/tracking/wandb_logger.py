@@ -12,14 +12,14 @@ import subprocess
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import wandb.apis.public  # wandb.init imports it, too: forks of a sweep have it already
 from lightning.pytorch import loggers
 from pydantic import Field
-from wandb.errors import AuthenticationError
-from wandb.sdk.lib import wbauth
 
 from imdbattn.errors import one_line, only_warning
 from imdbattn.folders.run_folder import group_of
@@ -217,8 +217,12 @@ def has_key(account: wandb.Settings) -> bool:
     """Returns whether W&B has a key for the server, perhaps in ~/.netrc."""
     if account.api_key or account.identity_token_file:
         return True
-    with suppress(AuthenticationError):  # W&B refuses the format of the key
-        return wbauth.read_netrc_auth(host=account.base_url) is not None
+    hosts = [urlsplit(account.base_url).netloc]
+    if account.base_url == wandb.Settings.model_fields["base_url"].default:
+        hosts.append("api.wandb.ai")  # where earlier versions have stored the key
+    file = os.path.expanduser(os.environ.get("NETRC") or "~/.netrc")
+    with suppress(OSError, NetrcParseError):
+        return any(map(netrc(file).authenticators, hosts))
     return False
 
 
