@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from packaging.requirements import Requirement
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
-from imdbattn.folders.run import Run
+from imdbattn.io.files import read_json
 from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
 from imdbattn.settings.schema import LoggerSettings, validate_as
@@ -110,7 +110,7 @@ class Tracker:
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return loggers
-        config = settings | {"environment": Run(folder).environment}
+        config = settings | {"environment": read_json(folder / "environment.json")}
         for choice, (logger_class, arguments) in self.to_start.items():
             with wrapping_errors(f"logger.{choice}"):
                 logger = logger_class(**fill_placeholders(arguments, folder, run_label(settings)))

@@ -82,6 +82,7 @@ CONVENTIONS = {
 def header_of(settings, folder: Path, *overrides: str):
     """The header of a run of a sweep with these settings, in the environment as it is."""
     folder.mkdir()
+    (folder / "environment.json").write_text("{}")
     (folder.parent / SWEEP_LOG).touch()
     with Tracker(settings("logger=wandb", *overrides).logger) as tracker:
         tracker.start(folder, CONFIG, resume=False)
@@ -339,6 +340,7 @@ def test_the_command_that_uploads_an_incomplete_run_is_printed(nobody, settings,
     nobody.setenv("WANDB_API_KEY", "k" * 40)
     nobody.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
     words = ["logger=wandb", "+logger.wandb.settings={finish_timeout: 1}"]
+    (tmp_path / "environment.json").write_text("{}")
     with Tracker(settings(*words).logger) as tracker:
         tracker.start(tmp_path, CONFIG, resume=False)
     server.shutdown()
