@@ -65,8 +65,8 @@ class AccuracyKind(PositionsKind):
     """A function of a model and two loaders."""
 
     def examples(self, part: Part) -> Names:
-        given = FirstWord().train(), loader_of(TRAIN), loader_of(TEST)
-        return {"3 test batches, of 5, 5 and 2 reviews": given}
+        arguments = FirstWord().train(), loader_of(TRAIN), loader_of(TEST)
+        return {"3 test batches, of 5, 5 and 2 reviews": arguments}
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         return [Binding(self.names(share=share, train=TRAIN, test=TEST))]

@@ -163,9 +163,9 @@ class ContextKind(FormulaKind):
         return [*rules.FIRST, rules.REGISTERED, *RESULT_RULES]
 
     def examples(self, part: Part) -> Names:
-        given = part.inputs(4, 2, 3)
-        first = [x[:1] for x in given]
-        return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": given}
+        several = part.inputs(4, 2, 3)
+        first = [x[:1] for x in several]
+        return {"1 review of 4 words": first, "3 reviews of 4, 2 and 3 words": several}
 
     def bindings(self, part: Part, net: Any, results: list[Tensor]) -> list[Binding]:
         """Raises Mistake if the state has no effect, or if the weights are not a softmax."""

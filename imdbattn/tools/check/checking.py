@@ -72,14 +72,13 @@ def check_each(parts: list[Part], sheet: Sheet, outcome: Outcome) -> Iterator[Ou
         yield outcome
         chosen = choose_call(part)
         add_names(outcome, chosen, sheet)
-        user = user_of_helper(chosen, parts)
-        reason = f"It was not checked: {user} calls it, but not as {part.entry.signature}."
-        for text in [reason] if user else notes(chosen):
-            outcome.results.append(Result(part.name, "sheet", None, None, text))
-        if user:
+        texts = list(notes(chosen))
+        if user := user_of_helper(chosen, parts):
+            texts = [f"It was not checked: {user} calls it, but not as {part.entry.signature}."]
             outcome.parts[part.name] = []
-            continue
-        if (yield from run_rules(chosen, outcome, uses_wrong=uses(part, wrong))):
+        for text in texts:
+            outcome.results.append(Result(part.name, "sheet", None, None, text))
+        if not user and (yield from run_rules(chosen, outcome, uses_wrong=uses(part, wrong))):
             wrong.append(part.definition)
     yield outcome
 
