@@ -171,8 +171,8 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
 
 
 class RunningJob(NamedTuple):
-    """A job that is training. owner: its number in a sweep, or its trial in a search. since: when
-    it started, on the clock of time.monotonic.
+    """A job that is training. owner: what receives its results, Hydra's JobReturn of a sweep or the
+    trial of a search. since: when it started, on the clock of time.monotonic.
     """
 
     owner: Any

@@ -37,7 +37,7 @@ class LocalJobs:
             raise UserError(f"hydra.launcher.n_jobs={n_jobs} must be greater than 0, or null")
         self.config, self.loader, self.n_jobs = config, loader, n_jobs
         self.jobs = JobPool()  # its limit is chosen for the first job
-        self.accuracies: dict[int, float | None] = {}  # number of a job that has ended -> result
+        self.failed = 0  # number of jobs without results
 
     def run(self, batch: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs with these overrides and returns what Hydra's sweepers expect: the validation
@@ -49,25 +49,24 @@ class LocalJobs:
         self.line = tqdm(total=len(batch), bar_format=PROGRESS, leave=False, disable=None)
         in_terminal = not self.line.disable
         redirected = logging_redirect_tqdm() if in_terminal else nullcontext()
+        results = []
         try:
             with self.line, redirected, self.jobs:
                 for number, overrides in enumerate(batch, first):
-                    self.begin(number, overrides)
+                    results.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED))
+                    self.begin(number, overrides, results[-1])
                 while self.jobs.running:
                     self.wait()
         except BaseException:
             for each in self.jobs.running:
                 log_end(each.job.folder, "stopped", "stopped with its sweep")
             raise
-        results = []
-        for number, overrides in enumerate(batch, first):
-            result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-            result.return_value = self.accuracies[number]
-            results.append(result)
         return results
 
-    def begin(self, number: int, overrides: Sequence[str]) -> None:
-        """Starts a job as soon as the limit allows it, unless its results exist."""
+    def begin(self, number: int, overrides: Sequence[str], result: JobReturn) -> None:
+        """Starts a job as soon as the limit allows it, unless its results exist. result: receives
+        its validation accuracy at its end.
+        """
         config = self.loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.num = config.hydra.job.id = number
@@ -78,16 +77,16 @@ class LocalJobs:
         try:
             job = job_of(config, folder)
             if has_current_results(folder, job.settings):
-                self.end(number, log_end(folder, "kept"))
+                self.end(result, log_end(folder, "kept"))
                 return
         except Exception as error:  # the other jobs must still run
-            self.end(number, log_end(folder, "failed", one_line(error, None)))
+            self.end(result, log_end(folder, "failed", one_line(error, None)))
             return
         if not self.jobs.limit:
             self.choose_limit(job.settings)
         while len(self.jobs.running) >= self.jobs.limit:
             self.wait()
-        self.jobs.start(number, job)
+        self.jobs.start(result, job)
 
     def choose_limit(self, settings: TrainingSettings) -> None:
         """Decides from a job's settings how many jobs run side by side, and on which GPUs."""
@@ -110,10 +109,10 @@ class LocalJobs:
             about = f"{seconds:.0f} s  {' '.join(own)}"
             accuracy = log_end(each.job.folder, *outcome(each.job, each.process), about)
             self.end(each.owner, accuracy)
-        failed = sum(accuracy is None for accuracy in self.accuracies.values())
-        self.line.set_postfix_str(f"{len(self.jobs.running)} running, {failed} failed")
+        self.line.set_postfix_str(f"{len(self.jobs.running)} running, {self.failed} failed")
 
-    def end(self, number: int, accuracy: float | None) -> None:
+    def end(self, result: JobReturn, accuracy: float | None) -> None:
         """Notes the result of a job that has ended."""
-        self.accuracies[number] = accuracy
+        result.return_value = accuracy
+        self.failed += accuracy is None
         self.line.update()
