@@ -31,7 +31,7 @@ from benchmarks.common import review_settings
 from imdbattn.data.corpus import (
     ReviewCorpus,
     find_source,
-    prepare_reviews,
+    load_reviews,
     read_splits,
     tokenizer_of,
 )
@@ -253,7 +253,7 @@ def read(overrides: Sequence[str]) -> Task:
 
 def task_of(data: ReviewDataSettings) -> Task:
     """Reads the reviews that the `data` settings describe."""
-    corpus = prepare_reviews(data)
+    corpus = load_reviews(data)
     whole: dict[str, Any] = {"max_tokens": None, "word_dropout": 0.0}
     if isinstance(data.source, str):
         whole["source"] = corpus.source_kind

@@ -23,11 +23,11 @@ from benchmarks import baselines
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.report.finished_runs import FinishedRun, read_run
-from imdbattn.settings.keys import FINGERPRINT
+from imdbattn.settings.keys import FINGERPRINT_KEYS
 from imdbattn.tasks.reviews.module import ReviewScores
 
 # keys of metrics.json, equal in all members
-SAME = ("labels", "test_set", "source_key", *FINGERPRINT.values())
+SAME = ("labels", "test_set", "source_key", *FINGERPRINT_KEYS.values())
 
 
 def scores_of(runs: Sequence[FinishedRun], split: str) -> tuple[ReviewScores, np.ndarray]:

@@ -33,7 +33,7 @@ from imdbattn.io.files import write_atomically
 from imdbattn.report import statistics
 from imdbattn.report.comparison import by_set, read_predictions
 from imdbattn.report.comparison_figures import GREY, row_chart, with_title, wrapped
-from imdbattn.report.finished_runs import REVIEWS, FinishedRun, Skipped, SplitPredictions, find_runs
+from imdbattn.report.finished_runs import FinishedRun, Skipped, SplitPredictions, find_runs
 from imdbattn.report.numbers import interval_text, metric_text, percents
 from imdbattn.report.pages import png
 from imdbattn.report.variants import group_variants
@@ -284,7 +284,7 @@ def classifiers(
     """
     runs, skipped = find_runs(folders)
     for run in runs:
-        if run.items != REVIEWS or len(run.labels) != 2:
+        if len(run.labels) != 2:
             raise UserError(f"{run.path} has {len(run.labels)} labels: give runs with two")
         if run.labels[0].lower().startswith("pos"):  # the pairs need the negative label first
             raise UserError(

@@ -16,8 +16,8 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from benchmarks import common, textbook
 from benchmarks.common import Row, in_turn, own_process, race, row, seconds
-from imdbattn.data.corpus import Corpus, ReviewCorpus, prepare_reviews
-from imdbattn.data.pairs import PairCorpus, prepare_pairs
+from imdbattn.data.corpus import Corpus, ReviewCorpus, load_reviews
+from imdbattn.data.pairs import PairCorpus, load_pairs
 from imdbattn.data.ragged import Ragged, ragged_from_lists
 from imdbattn.runs.callbacks import Throughput
 from imdbattn.runs.trainer import build_trainer, quiet
@@ -128,7 +128,7 @@ def table_VD(corpus: ReviewCorpus) -> torch.Tensor:
 @cache
 def small_corpus(reviews: int) -> ReviewCorpus:
     """Returns the packaged corpus with `reviews` training reviews, also its test reviews."""
-    whole = prepare_reviews(settings().data)
+    whole = load_reviews(settings().data)
     train = part(whole.splits["train"], reviews)
     validation = part(whole.splits["validation"], 16)
     return replace(whole, splits={"train": train, "validation": validation, "test": train})
@@ -224,7 +224,7 @@ def string_settings(model: str, strings: int, one_length: bool) -> TrainingSetti
 
 @cache
 def strings_of(count: int, one_length: bool) -> PairCorpus:
-    return prepare_pairs(string_settings("seq2seq", count, one_length).data)
+    return load_pairs(string_settings("seq2seq", count, one_length).data)
 
 
 def string_textbook(model: str, count: int, one_length: bool) -> float:

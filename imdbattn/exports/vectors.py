@@ -21,7 +21,7 @@ from imdbattn.folders.run import Run
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet, read_json
 from imdbattn.settings.command_settings import ExportSettings
-from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest
+from imdbattn.settings.keys import FINGERPRINT_KEYS, NestedDict, hexdigest
 from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
@@ -102,7 +102,7 @@ def training_counts(predictor: ReviewPredictor, metrics: NestedDict) -> Tensor |
 
     try:
         corpus = ReviewData.read(predictor.settings)
-        facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT.items()}
+        facts = {key: corpus.fingerprints[split] for split, key in FINGERPRINT_KEYS.items()}
         facts["source_key"] = corpus.source_key
         if corpus.vectors.fingerprint != predictor.vectors.fingerprint:
             raise UserError(

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from imdbattn.errors import UserError
 from imdbattn.settings.credentials import refuse_credentials
 from imdbattn.settings.keys import (
-    NAME,
+    NAME_PATTERN,
     PATHS,
     NestedDict,
     conf_dir,
@@ -167,7 +167,7 @@ def job_name(*, _root_: DictConfig) -> str:
 def checked_name(cfg: DictConfig) -> str:
     """Returns the `run_label` of a run, if it is suitable as the name of a folder."""
     name = run_label(cfg)
-    return name if re.fullmatch(NAME, name) else "invalid"
+    return name if re.fullmatch(NAME_PATTERN, name) else "invalid"
 
 
 RESOLVERS: dict[str, Callable[..., object]] = {

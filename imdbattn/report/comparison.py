@@ -42,7 +42,7 @@ from imdbattn.report.variants import (
     Variant,
     group_variants,
     labels_named,
-    neighbors,
+    pairs_to_compare,
     shared_overrides,
 )
 from imdbattn.settings.command_settings import CompareSettings
@@ -72,7 +72,9 @@ def compare_sets(options: CompareSettings) -> list[ComparedSet]:
         if predictions:
             comparison = compare_set(predictions, split, options)
             if not options.split:
-                comparison["untested"] = [run.path for run in candidates if not run.has("test")]
+                comparison["untested"] = [
+                    run.path for run in candidates if not run.is_scored("test")
+                ]
             comparison["skipped"] = skipped  # all sets share one list
             comparisons.append(comparison)
     if not comparisons:
@@ -106,7 +108,7 @@ def by_set(runs: Sequence[FinishedRun], split: str | None) -> list[tuple[str, li
     """Groups the runs by the items that they were scored on. Returns each group with its split."""
     sets = []
     for group in grouped(runs, methodcaller("fingerprint", split or "test")):
-        chosen = split or ("test" if all(run.has("test") for run in group) else "validation")
+        chosen = split or ("test" if all(run.is_scored("test") for run in group) else "validation")
         for same_items in grouped(group, methodcaller("fingerprint", chosen)):
             sets.append((chosen, same_items))
     return sets
@@ -120,7 +122,7 @@ def read_predictions(
     skipped: list[Skipped] = []
     for run in runs:
         try:
-            if not run.has(split):
+            if not run.is_scored(split):
                 raise UserError(f"it has no {split} predictions")
             predictions[run] = run.predictions(split)
         except Exception as error:  # a broken file must not stop the comparison
@@ -177,7 +179,7 @@ def compare_set(
         right_NS = np.stack([seed.right_N for seed in seeds], axis=1).astype(float)
         value_TS = values_by_text(options.metric, seeds, right_NS, text_index_N)
         scored.append(ScoredVariant(variant, seeds, right_NS, value_TS))
-    pairs, remarks = neighbors(variants, options.against)
+    pairs, remarks = pairs_to_compare(variants, options.against)
     validation_sets = {str(run.fingerprint("validation")) for run in runs}
     return {
         "split": split,

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from imdbattn.report.comparison import ENTROPY
 from imdbattn.report.comparison_types import ComparedSet, Curve
 from imdbattn.report.numbers import LEVEL_NAME, is_in_percent, metric_name, metric_text
-from imdbattn.report.pages import Picture, integer_ticks, new_figure, style
+from imdbattn.report.pages import Picture, integer_ticks, new_figure, style_axes
 
 FIGURE_WIDTH = 4.8  # inches: text of 10 points is then 10 pixels high on a phone
 # Color-blind readers can distinguish these colors (Okabe & Ito).
@@ -172,7 +172,7 @@ def row_chart(labels: Sequence[str], extra: float = 0.9) -> tuple[Figure, Axes]:
     row = 0.15 * max(name.count("\n") + 1 for name in names) + 0.1  # inches
     figure = new_figure(FIGURE_WIDTH, 0.5 + row * len(names) + extra)
     axes = figure.subplots()
-    style(axes)
+    style_axes(axes)
     axes.tick_params(labelsize=9)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -186,7 +186,7 @@ def small_multiples(titles: Sequence[str], sharex: bool = True) -> tuple[Figure,
     figure = new_figure(FIGURE_WIDTH, 0.9 + (1.6 if len(titles) > 2 else 2.4) * down)
     grid = figure.subplots(down, across, sharex=sharex, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, titles, strict=False):
-        style(axes)
+        style_axes(axes)
         axes.set_title(wrapped(title, 18), fontsize=8)
         axes.tick_params(labelsize=8, labelbottom=True)
     for axes in grid[len(titles) :]:

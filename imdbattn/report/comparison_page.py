@@ -72,7 +72,7 @@ def report_of(comparison: ComparedSet) -> Report:
         name="comparison",
         title=headline(comparison),
         about=about(comparison),
-        lead=verdicts(comparison),
+        lead=verdict_sentence(comparison),
         points=[*map(sentence, comparison["pairs"]), *comparison["remarks"]],
         sections=sections(comparison),
         notes=notes(comparison),
@@ -292,18 +292,18 @@ def headline(comparison: ComparedSet) -> str:
     return text
 
 
-def by_verdict(verdicts: Iterable[str]) -> list[str]:
+def verdict_counts(verdicts: Iterable[str]) -> list[str]:
     """Returns the number of each verdict, as `2 better`; without zeros."""
     numbers = Counter(verdicts)
     return [f"{numbers[verdict]:,} {verdict}" for verdict in VERDICTS if numbers[verdict]]
 
 
-def verdicts(comparison: ComparedSet) -> str:
+def verdict_sentence(comparison: ComparedSet) -> str:
     """Returns the number of comparisons by verdict; "" without comparisons."""
     pairs = comparison["pairs"]
     if not pairs:
         return ""
-    counted = by_verdict(pair["verdict"] for pair in pairs)
+    counted = verdict_counts(pair["verdict"] for pair in pairs)
     if len(pairs) == 1:
         return f"Of 1 comparison: {counted[0]}."
     corrected = "each p is corrected for their number (Holm)"

@@ -17,12 +17,11 @@ import pandas as pd
 
 from imdbattn.errors import UserError, one_line
 from imdbattn.folders.run import Curves, Run, mean_curve
-from imdbattn.folders.run_folder import SPLIT_FILES, finished
+from imdbattn.folders.run_folder import SEARCH_FILE, SPLIT_FILES, finished
 from imdbattn.io.files import with_home
 from imdbattn.report.comparison_types import Skipped
-from imdbattn.settings.keys import FINGERPRINT, NestedDict, hexdigest, variant_digest
+from imdbattn.settings.keys import FINGERPRINT_KEYS, NestedDict, hexdigest, variant_digest
 
-REVIEWS = "reviews"  # the items of a classifier
 Item = TypeVar("Item")
 
 
@@ -71,7 +70,7 @@ class FinishedRun:
     @property
     def variant_identity(self) -> dict[str, object]:
         """What the runs of a variant have in common: `origin` and fingerprints of the splits."""
-        return self.origin | {split: self.fingerprint(split) for split in FINGERPRINT}
+        return self.origin | {split: self.fingerprint(split) for split in FINGERPRINT_KEYS}
 
     @property
     def origin(self) -> dict[str, object]:
@@ -98,7 +97,7 @@ class FinishedRun:
 
     @property
     def is_classifier(self) -> bool:
-        return self.items == REVIEWS
+        return "labels" in self.metrics
 
     @property
     def labels(self) -> list[str]:
@@ -111,9 +110,9 @@ class FinishedRun:
         return display(self.folder)
 
     def fingerprint(self, split: str) -> str | None:
-        return self.metrics.get(FINGERPRINT[split])
+        return self.metrics.get(FINGERPRINT_KEYS[split])
 
-    def has(self, split: str) -> bool:
+    def is_scored(self, split: str) -> bool:
         """Returns whether the run has predictions, accuracy and fingerprint of a split."""
         if self.folds:
             return split == "test"
@@ -227,7 +226,7 @@ def run_folders(root: Path) -> Iterator[Path]:
             yield Path(path).resolve()
             inside.clear()
         # Trials have no test predictions; with them, everything would be compared on validation.
-        if "search.yaml" in files:
+        if SEARCH_FILE in files:
             inside[:] = [name for name in inside if not name.startswith("trial-")]
         inside[:] = sorted(name for name in inside if not name.startswith(".") and name != "wandb")
         for name in inside:
@@ -288,13 +287,13 @@ def join_folds(
 
     for group in grouped(folds, all_but_fold):
         try:
-            joined.append(join(group))
+            joined.append(one_run_of_folds(group))
         except Exception as error:  # a broken file may raise anything
             skipped.append(as_skipped(group[0].folder, error))
     return joined, skipped
 
 
-def join(runs: Sequence[FinishedRun]) -> FinishedRun:
+def one_run_of_folds(runs: Sequence[FinishedRun]) -> FinishedRun:
     """Returns the folds of a cross-validation as one run, with their `fold_accuracies` as a metric.
 
     Its other numbers are means over the folds. Raises UserError if a fold is missing.
@@ -302,7 +301,9 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
     about = runs[0].metrics["cross_validation"]
     folds = about["folds"]
     name = f"cross-validation of {runs[0].model}, seed {runs[0].metrics['seed']}"
-    by_fold = {run.metrics["cross_validation"]["fold"]: run for run in runs if run.has("test")}
+    by_fold = {
+        run.metrics["cross_validation"]["fold"]: run for run in runs if run.is_scored("test")
+    }
     if missing := [str(fold) for fold in range(1, folds + 1) if fold not in by_fold]:
         raise UserError(
             f"{name}: no test predictions of fold {', '.join(missing)} of {folds}, so its other"
@@ -318,8 +319,8 @@ def join(runs: Sequence[FinishedRun]) -> FinishedRun:
         "test_accuracy": float(np.concatenate(rights).mean()),
         "fold_accuracies": [float(right_N.mean()) for right_N in rights],
         "test_set": first.metrics["test_set"].replace(f": fold 1 of {folds} ", f": {folds} folds "),
-        FINGERPRINT["test"]: about["fingerprint"],
-        FINGERPRINT["validation"]: hexdigest({"folds": fingerprints}),
+        FINGERPRINT_KEYS["test"]: about["fingerprint"],
+        FINGERPRINT_KEYS["validation"]: hexdigest({"folds": fingerprints}),
     }
     curves: Curves = {}
     for name in first.curves:

@@ -35,7 +35,7 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
     " 'none'"
 )
-MARK = b'<meta name="generator" content="imdbattn.report">'  # in report.html.jinja
+GENERATOR_TAG = b'<meta name="generator" content="imdbattn.report">'  # in report.html.jinja
 SIGNS_IN_LATEX = str.maketrans({"±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$"})
 
 
@@ -97,7 +97,7 @@ def write_reports(reports: Sequence[Report], out: Path) -> Path:
     files: dict[Path, bytes | str | None] = {}
     for folder, report in by_folder.items():
         page_file = folder / f"{report.name}.html"
-        is_replaced = page_file.is_file() and MARK in page_file.read_bytes()[:1000]
+        is_replaced = page_file.is_file() and GENERATOR_TAG in page_file.read_bytes()[:1000]
         for name, content in files_of(report).items():
             file = folder / name
             if file.exists() and not is_replaced:
@@ -230,7 +230,7 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def style(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Draws a faint grid behind the data and hides the top and right spines."""
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)

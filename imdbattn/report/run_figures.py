@@ -20,7 +20,7 @@ from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import LearnedPositions, SinusoidalPositions, sinusoids
 from imdbattn.report.numbers import percents
-from imdbattn.report.pages import integer_ticks, new_figure, png, style
+from imdbattn.report.pages import integer_ticks, new_figure, png, style_axes
 from imdbattn.tasks.prediction import AttentionWeights, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def learning_curves(curves: Curves, training: str, validation: str) -> Figure:
             axes.plot([*points], values, "o-", ms=3.5, label=label, color=color)
         axes.set(xlabel="epoch", ylabel=unit, title=quantity)
         integer_ticks(axes)
-        style(axes)
+        style_axes(axes)
     axes.legend(frameon=False)
     return figure
 
@@ -87,7 +87,7 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
         for axes in (by_head, by_answer):
             integer_ticks(axes)
         for axes in (by_head, by_answer, queries):
-            style(axes)
+            style_axes(axes)
         if len(heads) > 1:
             names = [f"head {number}" for number in range(1, 1 + len(heads))]
             beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
@@ -166,7 +166,7 @@ def dot_products(tables: Mapping[str, np.ndarray]) -> Figure:
         # Up to half the length: few pairs are further apart.
         line_axes.plot([np.diagonal(products_TT, apart).mean() for apart in range(size // 2 + 1)])
         line_axes.set(xlabel="distance j − i", ylabel="mean of $pe_i \\cdot pe_j$")
-        style(line_axes)
+        style_axes(line_axes)
     return figure
 
 
@@ -178,7 +178,7 @@ def by_distance(layers: Mapping[str, np.ndarray]) -> Figure:
         heads = [f"head {head + 1}" for head in range(len(added_HR))]
         axes.plot(range(-REACH, REACH + 1), added_HR.T, "o-", ms=3, lw=1.2, label=heads)
         axes.set(title=name, ylabel="added to the score")
-        style(axes)
+        style_axes(axes)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     axes.set_xlabel("distance j − i from query i to key j (words)")
     return figure

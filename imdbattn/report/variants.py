@@ -169,7 +169,7 @@ def sources(run: FinishedRun) -> list[str]:
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-def neighbors(
+def pairs_to_compare(
     variants: Sequence[Variant], against: str | None
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns the labels (from, to) of the pairs to compare, and sentences that state in what else

@@ -13,7 +13,7 @@ from imdbattn.runs.fit import check_complete, run_facts, score_facts, score_spli
 from imdbattn.runs.trainer import build_trainer, quiet
 from imdbattn.settings.command_settings import EvaluateSettings
 from imdbattn.settings.keys import (
-    FINGERPRINT,
+    FINGERPRINT_KEYS,
     NO_EFFECT,
     NestedDict,
     absolute,
@@ -109,7 +109,7 @@ def check_fingerprint(folder: Path, split: str, corpus: Corpus) -> None:
     """Raises UserError if metrics.json has another fingerprint for the split."""
     file = folder / "metrics.json"
     metrics = read_json(file, "delete it to score without it") if file.exists() else {}
-    key = FINGERPRINT.get(split, "train_fingerprint")
+    key = FINGERPRINT_KEYS.get(split, "train_fingerprint")
     recorded, current = metrics.get(key), corpus.fingerprints[split]
     if recorded not in (None, current):
         raise UserError(

@@ -30,10 +30,10 @@ from imdbattn.runs.callbacks import BestWeights, LastValidation, LossMonitor, Th
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.run_state import RunSignals, RunState
 from imdbattn.runs.trainer import build_trainer, check_hardware, quiet
-from imdbattn.settings.keys import FINGERPRINT, NestedDict
+from imdbattn.settings.keys import FINGERPRINT_KEYS, NestedDict
 from imdbattn.settings.objects import check_arguments
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import custom_parts
+from imdbattn.settings.trust import custom_classes
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.metrics import short_name
@@ -179,7 +179,7 @@ def run_facts(model: str, seed: int, corpus: Corpus) -> dict[str, object]:
         "model": model,
         "seed": seed,
         "test_set": corpus.test_set,
-        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT.items()},
+        **{key: corpus.fingerprints.get(split) for split, key in FINGERPRINT_KEYS.items()},
         "source_key": corpus.source_key,
         "items": corpus.items_name,
         **corpus.facts,
@@ -268,7 +268,7 @@ def best_weights_callback(settings: TrainingSettings, folder: Path) -> BestWeigh
 def other_callbacks(settings: TrainingSettings, best: BestWeights) -> list[L.Callback]:
     """Returns early stopping, the last validation, and the callbacks that only watch or check."""
     callbacks: list[L.Callback] = [LearningRateMonitor("epoch"), LastValidation()]
-    if custom_parts(settings):
+    if custom_classes(settings):
         from imdbattn.runs.try_parts import TryParts  # the package's own parts are tested
 
         callbacks.append(TryParts())

@@ -31,8 +31,8 @@ def defaults(command: str) -> NestedDict:
 
 
 # split -> its fingerprint in metrics.json
-FINGERPRINT = {"test": "test_fingerprint", "validation": "val_fingerprint"}
-NAME = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
+FINGERPRINT_KEYS = {"test": "test_fingerprint", "validation": "val_fingerprint"}
+NAME_PATTERN = r"\w[\w.-]{0,99}"  # a model's name, which is part of a folder's name
 
 # Settings of imdbattn.train that name a file or a folder. On the command line their values need no
 # quotes, and a run records them as absolute paths.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 
 from imdbattn.errors import UserError
 from imdbattn.settings.keys import (
-    NAME,
+    NAME_PATTERN,
     NestedDict,
     as_text,
     overlay,
@@ -51,7 +51,7 @@ class SettingsGroup(BaseModel):
 GroupType = TypeVar("GroupType", bound=SettingsGroup)
 
 
-def read_text(value: object, check: Callable[[object], Any]) -> object:
+def parse_text(value: object, check: Callable[[object], Any]) -> object:
     """Returns a number or a bool, which may be given as text, as by ${oc.env:SEED}. An integer
     remains an integer where any number is accepted.
     """
@@ -62,7 +62,7 @@ def read_text(value: object, check: Callable[[object], Any]) -> object:
     return value if type(value) is int else checked
 
 
-FromText = WrapValidator(read_text)
+FromText = WrapValidator(parse_text)
 Flag = Annotated[bool, FromText]
 Number = Annotated[float, FromText]
 Text = Annotated[str, Field(min_length=1)]
@@ -95,7 +95,7 @@ class TaskChoice(SettingsGroup):
 
 
 class ModelSettings(SettingsGroup):
-    name: Annotated[str, Field(pattern=f"^{NAME}$")]  # part of a folder's name
+    name: Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]  # part of a folder's name
     extends: Text | None = None
     net: ClassSettings
 

@@ -67,7 +67,7 @@ def untrusted(
                 yield key, target, target.partition(".")[0]
 
 
-def custom_parts(settings: "TrainingSettings") -> list[str]:
+def custom_classes(settings: "TrainingSettings") -> list[str]:
     """Returns the names of the classes outside of this package in `model` and `task`."""
     parts = {"model": settings.model.dump(), "task": settings.task.dump()}
     return [name for _, name, _ in untrusted(parts)]

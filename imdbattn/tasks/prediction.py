@@ -101,7 +101,7 @@ class Prediction:
 
     @property
     def heading(self) -> str:
-        return f"{self.output or '(nothing)'}, {percent(self.probability)}"
+        return f"{self.output or '(nothing)'}, {percent_text(self.probability)}"
 
     @property
     def line(self) -> str:
@@ -136,7 +136,7 @@ class Classification(Prediction):
     def facts(self) -> dict[str, str]:
         largest = sorted(self.words, key=lambda word: -word[2])[:8]
         shares = ", ".join(
-            f"{quoted(self.text[start:end])} {percent(share)}" for start, end, share in largest
+            f"{quoted(self.text[start:end])} {percent_text(share)}" for start, end, share in largest
         )
         return {"largest shares": shares} if shares else {}
 
@@ -212,12 +212,12 @@ class Translation(Prediction):
         for name, weights_S in zip(self.row_names, self.weights_TS, strict=True):
             first, *others = np.argsort(-weights_S, kind="stable")[:3]
             chosen = [first, *(s for s in others if weights_S[s] > 0.05)]
-            symbols = (f"{self.source[s]} {percent(weights_S[s])}" for s in chosen)
+            symbols = (f"{self.source[s]} {percent_text(weights_S[s])}" for s in chosen)
             lines.append(f"{name} <- {', '.join(symbols)}")
         return lines
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     return "under 0.1 %" if 0 <= share < 0.0005 else f"{100 * share:.1f} %"
 
 

@@ -44,7 +44,7 @@ class Predictor(ABC):
     @abstractmethod
     def corpus(self, data: Any, keep_splits: bool = False) -> Corpus:
         """Returns the corpus that `data` settings describe, read with this model's vocabulary.
-        keep_splits: see `prepare_reviews`.
+        keep_splits: see `load_reviews`.
         """
 
     @abstractmethod

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from imdbattn.data.ragged import with_tensors
 from imdbattn.errors import one_line
-from imdbattn.settings.trust import custom_parts
+from imdbattn.settings.trust import custom_classes
 from imdbattn.tasks.learner import BFLOAT16, Learner, Step
 
 log = logging.getLogger(__name__)
@@ -418,7 +418,7 @@ class RecordSteps(L.Callback):
         setting = module.settings.record_steps
         if setting is False:
             return
-        reason, custom = obstacle(trainer, module), custom_parts(module.settings)
+        reason, custom = obstacle(trainer, module), custom_classes(module.settings)
         if reason is None and custom and setting == "auto":
             reason = f"{custom[0]} may compute numbers in Python; record_steps=true records them"
         if reason is None:

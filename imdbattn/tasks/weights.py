@@ -16,7 +16,7 @@ from imdbattn.folders.run import Run
 from imdbattn.io.files import Checkpoint, Metadata, SavedNet, Weights, read_checkpoint, read_json
 from imdbattn.nn.ladder import HEAD
 from imdbattn.settings.keys import (
-    FINGERPRINT,
+    FINGERPRINT_KEYS,
     NestedDict,
     as_text,
     flat_without,
@@ -113,7 +113,7 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
             )
         names = {name: name.removeprefix(prefix) for name in weights if name.startswith(prefix)}
         weights = {new: weights[old] for old, new in names.items() if not new.startswith(UNUSED)}
-    for split, key in FINGERPRINT.items():
+    for split, key in FINGERPRINT_KEYS.items():
         if metrics.get(key) != corpus.fingerprints[split]:
             raise UserError(
                 f"{run} has another {split} split, and may have trained on this one: use the same"

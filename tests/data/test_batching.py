@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.data.padded_lengths import FewShapesPlans, best_lengths
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import BatchPlan, TrainPlans, eval_plans
@@ -223,7 +223,7 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
-    corpus = prepare_reviews(cfg.data)
+    corpus = load_reviews(cfg.data)
     data = ReviewData(training_settings(recorded), corpus)
     assert metrics["steps"] == len(data.train_dataloader())
     many = replace(corpus, splits={"train": ragged_from_lists([[3] * 9] * 100_000)})
@@ -257,7 +257,7 @@ def test_overfit_batches_repeats_that_number_or_share_of_the_batches(
     words = [*small, "model=mean", "trainer.max_epochs=2", "data.eval_batch_tokens=32"]
     cfg = settings(*words, f"trainer.overfit_batches={overfit}")
     fit(cfg, tmp_path)
-    count = len(ReviewData(cfg, prepare_reviews(cfg.data)).train_dataloader())
+    count = len(ReviewData(cfg, load_reviews(cfg.data)).train_dataloader())
     first, second = ([batch.items_B.tolist() for batch in batches] for batches in seen.values())
     assert len(first) == (3 if overfit == "3" else int(float(overfit) * count)) > 1
     assert first == second
@@ -270,7 +270,7 @@ def test_the_first_epochs_read_the_tokens_of_the_curriculum_in_as_many_batches(
     words += ["data.curriculum=[2,4,20]", "trainer.max_epochs=4", "data.word_dropout=0"]
     cfg = settings(*words)
     fit(cfg, tmp_path)
-    data = ReviewData(cfg, prepare_reviews(cfg.data))
+    data = ReviewData(cfg, load_reviews(cfg.data))
     reviews = data.corpus.splits["train"]
     for batches, tokens in zip(seen.values(), (2, 4, 9, 9), strict=True):
         assert len(batches) == len(seen[3])

@@ -11,7 +11,7 @@ import datasets
 import pytest
 
 from imdbattn.data.corpus import find_source
-from imdbattn.data.pairs import prepare_pairs
+from imdbattn.data.pairs import load_pairs
 from imdbattn.data.sources import pairs
 from imdbattn.data.sources.hub import IMDB_REVISION, load_hub
 from imdbattn.data.splits import cut_reviews
@@ -154,7 +154,7 @@ def test_splits_of_pairs_of_the_hub_are_kept_and_held_out_sources_are_removed_fr
         rows = [{"en": f"I see {text}.", "fr": f"Je vois {text}."} for text in of_split]
         splits[name] = datasets.Dataset.from_dict({"translation": rows}, features=features)
     cfg = settings("task=seq2seq", "data=translation", *hub(splits))
-    corpus = prepare_pairs(cfg.data)
+    corpus = load_pairs(cfg.data)
     assert "somebody/reviews: not used: extra" in caplog.messages
     assert corpus.splits["validation"].texts == ["i see a cat ."]
     assert corpus.splits["test"].texts == ["i see a dog .", "i see a key ."]

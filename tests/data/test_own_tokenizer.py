@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import imdbattn
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.data.custom_tokenizer import CustomTokenizer
 from imdbattn.data.symbols import joined_symbols, split_text, symbols_of
 from imdbattn.data.tokenizer import UNK, Tokenizer
@@ -115,15 +115,15 @@ def test_a_changed_file_of_the_callable_is_read_again_and_its_runs_are_others(
 ):
     cfg = settings(*small, "model=mean", "trainer.max_epochs=1", *chinese)
     fit(cfg, tmp_path / "run")
-    first = prepare_reviews(cfg.data).folder
+    first = load_reviews(cfg.data).folder
     assert has_current_results(tmp_path / "run", cfg)
-    assert prepare_reviews(cfg.data).folder == first
+    assert load_reviews(cfg.data).folder == first
     other = settings(*small, "model=mean", *chinese, "+data.tokenizer.longest=3")
-    assert prepare_reviews(other.data).folder != first
+    assert load_reviews(other.data).folder != first
     file = package / "zhcut.py"
     file.write_text(file.read_text("utf-8").replace("(text, longest", "(text, most"), "utf-8")
     del sys.modules["zhcut"]
-    assert prepare_reviews(cfg.data).folder != first
+    assert load_reviews(cfg.data).folder != first
     assert not has_current_results(tmp_path / "run", cfg)
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from imdbattn.data.pairs import Pairs, encoded, prepare_pairs, with_targets
+from imdbattn.data.pairs import Pairs, encoded, load_pairs, with_targets
 from imdbattn.data.ragged import BatchMaker
 from imdbattn.data.sources.pairs import find_pair_source
 from imdbattn.data.sources.reverse import generate
@@ -68,7 +68,7 @@ def test_a_word_spelled_like_a_marker_is_unknown_and_ends_nothing(file):
     vocabulary = Vocabulary.count([["<eos>", "a", "<pad>"]] * 5)
     assert vocabulary.symbols == [*MARKERS, "a"]
     assert vocabulary.encode(["a", *MARKERS, "b"]) == [4, *[UNK_SYMBOL] * 5]
-    corpus = prepare_pairs(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
+    corpus = load_pairs(sentences(file(many().replace("see", "<eos>").replace("vois", "<pad>"))))
     assert (corpus.splits["train"].source.ids == UNK_SYMBOL).sum() >= len(corpus.splits["train"])
     assert all((batch_of(corpus.splits["train"], n).target_BT == EOS).sum() == 1 for n in range(10))
 
@@ -184,7 +184,7 @@ def test_a_source_is_in_the_same_split_whatever_other_pairs_there_are(
         path.write_text(
             "".join(f"Number {n}!\tNuméro {n} {copy}.\n" for copy in range(copies) for n in some)
         )
-        corpus = prepare_pairs(sentences(path, min_frequency=1))
+        corpus = load_pairs(sentences(path, min_frequency=1))
         return {text: name for name, split in corpus.splits.items() for text in split.texts}
 
     everywhere, some = split_of(numbers, 2), split_of(rng.sample(numbers, 110), 1)
@@ -197,7 +197,7 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
         f"I SEE number {n} .\tVu : {n} !\nI see number {n}.\tJe vois le numéro {n}.\n"
         for n in range(200)
     )
-    corpus = prepare_pairs(sentences(file(many() + more)))
+    corpus = load_pairs(sentences(file(many() + more)))
     for name, split in corpus.splits.items():
         for text, row, references in zip(split.texts, split.rows, split.references, strict=True):
             n = re.search(r"\d+", text)[0]
@@ -215,29 +215,29 @@ def test_training_keeps_every_pair_and_a_held_out_source_all_its_targets(file):
 
 def test_limit_and_length_select_the_pairs(file):
     path = file("one two three four\tun\none\tun deux trois quatre\n" + many())
-    corpus = prepare_pairs(sentences(path, max_tokens=6))
+    corpus = load_pairs(sentences(path, max_tokens=6))
     assert corpus.facts["dropped"] == 0
     # the targets of `many` have six
-    corpus = prepare_pairs(sentences(file(short(100) + many(5), "b"), max_tokens=5))
+    corpus = load_pairs(sentences(file(short(100) + many(5), "b"), max_tokens=5))
     texts = [text for split in corpus.splits.values() for text in split.texts]
     assert (corpus.facts["dropped"], sorted(texts)) == (5, sorted(f"{n} !" for n in range(100)))
-    splits = prepare_pairs(sentences(path, limit=150, max_tokens=None)).splits
+    splits = load_pairs(sentences(path, limit=150, max_tokens=None)).splits
     assert sorted(np.concatenate([split.rows for split in splits.values()])) == list(range(150))
 
 
 def test_the_vocabulary_is_counted_on_training_only_or_is_that_of_the_run_that_scores_a_file(file):
     path = file(many())
-    corpus = prepare_pairs(sentences(path, min_frequency=1))
+    corpus = load_pairs(sentences(path, min_frequency=1))
     trained = {word for text in corpus.splits["train"].texts for word in text.split()}
     assert set(corpus.source_vocabulary.symbols) == trained | set(MARKERS)
     vocabularies = (corpus.source_vocabulary, corpus.target_vocabulary)
     mine = sentences(file("I see my cat.\tJe vois mon chat.\n", "other.txt"))
-    other = prepare_pairs(mine, vocabularies, keep_splits=True)
+    other = load_pairs(mine, vocabularies, keep_splits=True)
     assert (other.source_vocabulary, other.target_vocabulary) == vocabularies
     # "i see my cat ." without "my" and "cat", "je vois mon chat ." without "mon" and "chat"
     assert other.facts["known_symbols"] == {"source": 0.6, "target": 0.6}
     # to be scored, a file is one test split with every source
-    whole = prepare_pairs(sentences(file(many() + many())), vocabularies, keep_splits=True)
+    whole = load_pairs(sentences(file(many() + many())), vocabularies, keep_splits=True)
     assert list(whole.splits) == ["test"]
     assert whole.splits["test"].rows.tolist() == list(range(200))
     assert whole.test_set.endswith("pairs.txt: all")
@@ -253,10 +253,10 @@ def test_fingerprints_and_keys_depend_on_every_text_and_on_nothing_else(file):
     ]
     assert len({fingerprint(with_targets(each)) for each in (pairs, *others)}) == 5
     path = file(many())
-    corpus = prepare_pairs(sentences(path))
-    again = prepare_pairs(sentences(file(many(), "elsewhere.txt")))
+    corpus = load_pairs(sentences(path))
+    again = load_pairs(sentences(file(many(), "elsewhere.txt")))
     assert (corpus.fingerprints, corpus.source_key) == (again.fingerprints, again.source_key)
-    changed = prepare_pairs(sentences(file(many().replace("numéro 7.", "numéro sept."))))
+    changed = load_pairs(sentences(file(many().replace("numéro 7.", "numéro sept."))))
     assert changed.source_key != corpus.source_key
     assert changed.fingerprints != corpus.fingerprints
     assert find_pair_source(strings()).key != find_pair_source(strings(seed=2)).key
@@ -274,7 +274,7 @@ BAD_FILES = {
 def test_a_bad_file_is_refused_with_the_place(file, name):
     content, words = BAD_FILES[name]
     with pytest.raises(UserError, match=words):
-        prepare_pairs(sentences(file(content), max_tokens=9))
+        load_pairs(sentences(file(content), max_tokens=9))
 
 
 def test_a_missing_file_is_named_with_its_setting(tmp_path):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import imdbattn
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.errors import UserError
 from imdbattn.launch.single_run import summary
 from imdbattn.report.comparison_page import report_of
@@ -52,7 +52,7 @@ def test_texts_that_occur_several_times_or_are_omitted_are_reported_by_every_run
     for _ in range(2):  # the second time the texts come from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            facts = prepare_reviews(data_settings(*words)).facts
+            facts = load_reviews(data_settings(*words)).facts
         assert "test       23 reviews: 0 11, 1 12" in caplog.text
         assert "2 texts occur several times in test (5 reviews)" in caplog.text
         assert facts["repeated_texts"]["validation"] == {"texts": 0, "reviews": 0}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import find_source, prepare_reviews
+from imdbattn.data.corpus import find_source, load_reviews
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
@@ -145,7 +145,7 @@ def test_the_cache_is_keyed_by_content_and_settings_and_is_used(
     words = [*small, f"data.path={path}", f"data.cache_dir={tmp_path}/cache"]
 
     def keys(*overrides):
-        prepare_reviews(data_settings(*words, *overrides))
+        load_reviews(data_settings(*words, *overrides))
         return {folder.name for folder in (tmp_path / "cache" / "tokens").glob("*/")}
 
     assert len(keys()) == 1

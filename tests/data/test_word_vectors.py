@@ -20,7 +20,7 @@ from hypothesis import example, given, strategies
 from hypothesis import settings as examples
 
 from imdbattn.data import vector_files, word_vectors
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.errors import UserError
 from imdbattn.tasks.reviews.module import ReviewClassifier
 from tests.world import load
@@ -162,7 +162,7 @@ def test_a_model_reads_standardized_words_unless_the_settings_disable_this(
     settings, small, standardize
 ):
     cfg = settings(*small, "model=mean", f"model.embedding.standardize={str(standardize).lower()}")
-    corpus = prepare_reviews(cfg.data)
+    corpus = load_reviews(cfg.data)
     words_VD = torch.from_numpy(np.array(corpus.vectors.table_VD[2:], np.float64))
     embedding = ReviewClassifier.new(cfg, corpus).net.embedding
     read_VD = embedding(torch.arange(2, 2 + len(words_VD))[None])[0].detach().double()

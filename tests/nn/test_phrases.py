@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.ragged import Batch, Ragged, ragged_from_lists
 from imdbattn.errors import UserError
@@ -249,7 +249,7 @@ def test_a_loaded_checkpoint_uses_the_ratios_of_the_whole_set(trained, settings)
 
     theirs, checkpoint = open_settings(cfg)
     loaded = predictor_of(theirs, checkpoint)
-    fresh = ReviewClassifier.new(theirs, corpus := prepare_reviews(theirs.data))
+    fresh = ReviewClassifier.new(theirs, corpus := load_reviews(theirs.data))
     assert loaded.net.context.phrases.codes_P.equal(fresh.net.context.phrases.codes_P)
     assert loaded.net.context.phrases.log_counts_PC.equal(fresh.net.context.phrases.log_counts_PC)
     assert len(fresh.ratios_MF) == len(corpus.splits["train"].ids)

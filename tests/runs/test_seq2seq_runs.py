@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from imdbattn.data.pairs import PairBatch, prepare_pairs
+from imdbattn.data.pairs import PairBatch, load_pairs
 from imdbattn.data.symbols import PAD
 from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.runs.evaluate import evaluate_run
@@ -93,7 +93,7 @@ def test_the_loss_is_the_mean_over_single_pairs(run_of, settings, kind):
     folder, metrics = run_of(kind)
     cfg = settings(*KINDS[kind])
     net = predictor_of(cfg, folder / "checkpoints" / "best.ckpt").net
-    corpus = prepare_pairs(cfg.data)
+    corpus = load_pairs(cfg.data)
     test = corpus.splits["test"]
     sides = [
         [side.ids[a:b].tolist() for a, b in zip(side.offsets[:-1], side.offsets[1:], strict=True)]

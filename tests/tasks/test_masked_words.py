@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdbattn.data.corpus import prepare_reviews
+from imdbattn.data.corpus import load_reviews
 from imdbattn.data.ragged import ragged_from_lists
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
@@ -104,7 +104,7 @@ def test_the_classifier_starts_from_its_encoder(pretrained, settings, small):
     weights = saved(folder, "best")["state_dict"]
     assert weights["net.guessed_G"].min() >= FIRST_WORD  # <unk> is no word to predict
     cfg = settings(*small, "model=pretrained", f"init={folder}")
-    corpus = prepare_reviews(cfg.data)
+    corpus = load_reviews(cfg.data)
     own = from_initial(ReviewClassifier, cfg, corpus, None).net.state_dict()
     parts = ("embedding.", "resize.", "context.mixer.", "layers.")
     shared = [name for name in own if name.startswith(parts)]

@@ -22,9 +22,9 @@ from imdbattn.io.files import atomically
 
 log = logging.getLogger(__name__)
 
-LINES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
-SUFFIXES = (*LINES, ".parquet", ".xlsx")
-OTHERS = (".ndjson", ".tab")  # tables that are text, and are not read as lines
+TEXT_TABLES = (".csv", ".tsv", ".jsonl", ".json")  # tables that are text, and may be compressed
+SUFFIXES = (*TEXT_TABLES, ".parquet", ".xlsx")
+UNREAD_TABLES = (".ndjson", ".tab")  # tables that are text, and are not read as lines
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str | None, ...]  # values of a table, None for null
 Table = tuple[list[str], Callable[[Sequence[str]], Iterator[Row]]]  # see `open_table`
@@ -35,7 +35,7 @@ def suffix_of(path: Path) -> str:
     """Returns the suffix in lower case; .csv for reviews.csv.gz."""
     suffix = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
-    return inner if suffix in COMPRESSED and inner in LINES else suffix
+    return inner if suffix in COMPRESSED and inner in TEXT_TABLES else suffix
 
 
 def is_table(path: Path) -> bool:
@@ -125,7 +125,7 @@ def open_lines(path: Path, column: str = "text") -> TextStream:
 
     A regular file is first read to its end, to check it.
     """
-    if suffix_of(path) in OTHERS:
+    if suffix_of(path) in UNREAD_TABLES:
         raise UserError(f"{path} is not one of {', '.join(SUFFIXES)}, nor a text: convert it")
     # `numbered` refuses a folder with other files, such as aclImdb/train.
     files = numbered(visible_in(path)) if path.is_dir() else []

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
+from imdbattn.data.corpus import ReviewCorpus, load_reviews
 from imdbattn.data.extra import with_extra
 from imdbattn.data.ragged import Batch, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
@@ -31,7 +31,7 @@ class MaskedWordData(ReviewData):
 
     @staticmethod
     def read(settings: EncoderSettings) -> ReviewCorpus:
-        corpus = prepare_reviews(settings.data)
+        corpus = load_reviews(settings.data)
         # The other facts describe labeled reviews.
         facts = {"known_tokens": corpus.facts["known_tokens"]}
         corpus = replace(corpus, items_name="masked words", facts=facts)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.corpus import ReviewCorpus, prepare_reviews
+from imdbattn.data.corpus import ReviewCorpus, load_reviews
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
@@ -49,7 +49,7 @@ class ReviewData(BatchData):
     @staticmethod
     def read(settings: ReviewSettings) -> ReviewCorpus:
         chosen_metric(settings)  # refuses a wrong metric before data are read
-        corpus = prepare_reviews(settings.data)
+        corpus = load_reviews(settings.data)
         if settings.data.extra:
             from imdbattn.data.extra import with_extra
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from imdbattn.data.corpus import (
     ReviewCorpus,
     custom_tokenizer_version,
-    prepare_reviews,
+    load_reviews,
     tokenizer_of,
 )
 from imdbattn.data.plans import eval_plans
@@ -91,7 +91,7 @@ class ReviewPredictor(Predictor):
             names = labels
         if keep_splits:
             data = data.model_copy(update={"label_names": names})
-        corpus = prepare_reviews(data, keep_splits, self.vectors)
+        corpus = load_reviews(data, keep_splits, self.vectors)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             if names != labels:
                 given, own = ", ".join(names), ", ".join(labels)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from imdbattn.data.pairs import PairBatch, PairCorpus, prepare_pairs
+from imdbattn.data.pairs import PairBatch, PairCorpus, load_pairs
 from imdbattn.data.symbols import PAD, joined_symbols, tokenizers_of
 from imdbattn.io.files import SavedNet, write_table
 from imdbattn.nn.encoder_decoder import EncoderDecoder, beam_search, shifted
@@ -33,7 +33,7 @@ class PairData(BatchData):
 
     @staticmethod
     def read(settings: Seq2SeqSettings) -> PairCorpus:
-        return prepare_pairs(settings.data)
+        return load_pairs(settings.data)
 
     def save_texts(self, split: str, path: Path) -> None:
         pairs, data = self.corpus.splits[split], self.settings.data

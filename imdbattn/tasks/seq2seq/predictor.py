@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from imdbattn.data.pairs import PairCorpus, prepare_pairs
+from imdbattn.data.pairs import PairCorpus, load_pairs
 from imdbattn.data.plans import eval_plans
 from imdbattn.data.symbols import PAD, UNK_SYMBOL, Vocabulary, joined_symbols, split_text
 from imdbattn.errors import UserError, visible
@@ -45,7 +45,7 @@ class Seq2SeqPredictor(Predictor):
     def corpus(
         self, data: ReverseSettings | TranslationSettings, keep_splits: bool = False
     ) -> PairCorpus:
-        return prepare_pairs(data, self.vocabularies, keep_splits)
+        return load_pairs(data, self.vocabularies, keep_splits)
 
     def predict(
         self, texts: Sequence[str], options: PredictSettings, first: int = 0

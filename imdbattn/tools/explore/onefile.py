@@ -175,7 +175,7 @@ def labeled_reviews(
     accuracy_here: the accuracy of `small`, which has the words and vectors of the page, on all test
     reviews.
     """
-    reviews = test_reviews(run, run.predictions("test")) if run.has("test") else []
+    reviews = test_reviews(run, run.predictions("test")) if run.is_scored("test") else []
     results = small.label([review["text"] for review in reviews])
     right = [
         result.output == review["label"] for result, review in zip(results, reviews, strict=True)

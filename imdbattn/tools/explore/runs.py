@@ -73,7 +73,9 @@ class Runs:
         """Returns what the page shows before a run is chosen, the source of the first output, and
         the parts of the sentences of the order probe.
         """
-        writers = [run for run in self.by_id.values() if not run.is_classifier and run.has("test")]
+        writers = [
+            run for run in self.by_id.values() if not run.is_classifier and run.is_scored("test")
+        ]
         source = writers[0].read(SPLIT_FILES["test"][1])["text"][0] if writers else ""
         return {
             "runs": [self.facts(name) for name in self.by_id],
@@ -91,7 +93,7 @@ class Runs:
             "label": self.labels[name],
             "folder": run.path,
             "kind": "classifier" if run.is_classifier else "encoder-decoder",
-            "browsable": run.is_classifier and run.has("test"),
+            "browsable": run.is_classifier and run.is_scored("test"),
         }
 
 

@@ -25,7 +25,7 @@ NOTES = TEXTS.notes  # name -> text
 def report_of(summary: Summary) -> Report:
     """Returns the report of the tests of faithfulness."""
     claims = summary["claims"]
-    text = ", ".join(shared.by_verdict(claim["verdict"] for claim in claims))
+    text = ", ".join(shared.verdict_counts(claim["verdict"] for claim in claims))
     return Report(
         name="faithfulness",
         title=headline(summary),
