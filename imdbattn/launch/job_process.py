@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -77,7 +77,12 @@ def start_job(
     folder, settings = job.folder, job.settings
     folder.mkdir(parents=True, exist_ok=True)
     resume = str(folder) if resumable(folder, settings) else None
-    cfg = with_values(job.cfg, {"threads": settings.threads or threads, "resume": resume})
+    cfg = copy.deepcopy(job.cfg)
+    with open_dict(cfg), read_write(cfg.hydra):
+        for key, value in (("threads", settings.threads or threads), ("resume", resume)):
+            cfg[key] = value
+            # on a command line, the last value of a key counts
+            cfg.hydra.overrides.task.append(quote(f"{key}={as_text(value)}"))
     # In a SLURM task, Lightning would wait for the processes of srun.
     environment = {**os.environ, "SLURM_JOB_NAME": "interactive"}
     if gpu is not None:
@@ -88,18 +93,6 @@ def start_job(
         return start_fork(partial(execute, overrides), environment, folder)
     import_for_training(settings)
     return start_fork(partial(train_in_fork, cfg, folder), environment, folder)
-
-
-def with_values(cfg: DictConfig, values: Mapping[str, object]) -> DictConfig:
-    """Returns a copy of a config with these values of dotted keys, also on its command line, where
-    the last value of a key counts.
-    """
-    cfg = copy.deepcopy(cfg)
-    with open_dict(cfg), read_write(cfg.hydra):
-        for key, value in values.items():
-            OmegaConf.update(cfg, key, value)
-            cfg.hydra.overrides.task.append(quote(f"{key}={as_text(value)}"))
-    return cfg
 
 
 def execute(overrides: Sequence[str]) -> None:
