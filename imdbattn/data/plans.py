@@ -49,6 +49,7 @@ class TrainPlans:
         budget: number of padded tokens in one batch, over all processes together.
         batches_to_skip: returns the number of batches of the starting epoch that a resumed run has
             already trained on.
+        count: number of batches of an epoch; if it is given, `budget` is not used.
     """
 
     pool = 8192  # items that are shuffled and sorted together; larger pools pad less and mix less
@@ -59,18 +60,16 @@ class TrainPlans:
         budget: int,
         seed: int,
         batches_to_skip: Callable[[], int] = lambda: 0,
+        count: int | None = None,
     ):
         self.lengths_N, self.budget, self.seed = lengths_N, budget, seed
         self.batches_to_skip = batches_to_skip
         self.epoch = 0
-        self.count = self.planned_count()
-
-    def set_count(self, count: int) -> None:
-        """Changes the budget, so that an epoch has `count` batches of about the same size."""
-        self.budget = max(1, int(self.lengths_N.sum()) // count)
-        while self.planned_count() > count:
-            self.budget += 1 + self.budget // 100
-        self.count = count
+        if count:
+            self.budget = max(1, int(lengths_N.sum()) // count)
+            while self.planned_count() > count:
+                self.budget += 1 + self.budget // 100
+        self.count = count or self.planned_count()
 
     def planned_count(self) -> int:
         """Returns a number of batches that suffices in every epoch."""

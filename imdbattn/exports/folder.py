@@ -43,10 +43,6 @@ from imdbattn.tasks.task import settings_of, task_of
 
 WEIGHTS = "model.safetensors"
 WORDS = "tokenizer.json"
-METRICS = "metrics.json"
-CARD = "README.md"
-PROGRAM = "model.pt2"
-ONNX = "model.onnx"
 REMEDY = "export the model again, or copy its whole folder again"
 
 
@@ -64,7 +60,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
     """
     run, out = Run(options.run), with_home(options.out).resolve()
     check_out(out)
-    metrics = read_json(run.folder / METRICS, "finish the run, imdbattn.train resume=...")
+    metrics = read_json(run.folder / "metrics.json", "finish the run, imdbattn.train resume=...")
     facts: NestedDict = {}
     with complete_folder(out) as folder:
         if isinstance(predictor, ReviewPredictor):
@@ -77,7 +73,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
         settings = portable(predictor.settings.dump())
         given_data, data = data_name(predictor.settings.dump()), data_name(settings)
         metrics["test_set"] = metrics["test_set"].replace(given_data, data)
-        write_json(folder / METRICS, metrics)
+        write_json(folder / "metrics.json", metrics)
         config = {
             "model_type": "imdbattn",
             "version": version("imdbattn"),
@@ -87,7 +83,7 @@ def write_export(predictor: Predictor, options: ExportSettings) -> NestedDict:
         }
         write_json(folder / EXPORTED, config)
         write_checksums(folder)
-        (folder / CARD).write_text(card(predictor, metrics, facts), "utf-8")
+        (folder / "README.md").write_text(card(predictor, metrics, facts), "utf-8")
     return facts
 
 
@@ -114,9 +110,9 @@ def write_graphs(folder: Path, predictor: Predictor, options: ExportSettings) ->
     classifier = cast(ReviewPredictor, predictor)
     program = to_program(classifier)
     if options.graph:
-        torch.export.save(program, folder / PROGRAM)
+        torch.export.save(program, folder / "model.pt2")
     if options.onnx:
-        to_onnx(classifier, program, folder / ONNX)
+        to_onnx(classifier, program, folder / "model.onnx")
 
 
 def check_out(out: Path) -> None:

@@ -115,12 +115,17 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
 # --- beginning a folder ---------------------------------------------------------------------------
 
 
+def is_first_process() -> bool:
+    """Returns whether this is the first process of a run, which writes its files."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    return rank_zero_only.rank == 0  # type: ignore[attr-defined]
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Raises UserError if another run uses the folder and does not end within LOCK_SECONDS."""
-    from lightning.pytorch.utilities import rank_zero_only
-
-    if rank_zero_only.rank:  # type: ignore[attr-defined] # the first process locks it for all
+    if not is_first_process():  # the first process locks it for all
         yield
         return
     busy = f"another run is active in {folder}: wait for it, or {OTHER_RUN_DIR}"

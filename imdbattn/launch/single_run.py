@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import is_first_process
 from imdbattn.io.files import with_home
 from imdbattn.launch.hydra_config import plain_settings
 from imdbattn.launch.process import end_with_parent
@@ -89,9 +90,7 @@ def new_or_resumed_settings(
 
 def log_results(settings: TrainingSettings, metrics: NestedDict, folder: Path) -> None:
     """Logs a run's results and the commands that use the run, in the first process only."""
-    from lightning.pytorch.utilities import rank_zero_only
-
-    if rank_zero_only.rank:  # type: ignore[attr-defined]
+    if not is_first_process():
         return
     if settings.is_debug:
         log.info(

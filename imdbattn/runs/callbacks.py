@@ -9,10 +9,10 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
 from imdbattn.errors import UserError
+from imdbattn.folders.run_folder import is_first_process
 from imdbattn.tasks.learner import Step, from_all
 
 log = logging.getLogger(__name__)
@@ -127,8 +127,7 @@ class Throughput(L.Callback):
         self.seconds, self.epoch_seconds = state["seconds"], state["epoch_seconds"]
         self.all_tokens = state["all_tokens"]
         # The first process counts the tokens that all processes have read before.
-        first = not rank_zero_only.rank  # type: ignore[attr-defined]
-        self.tokens = torch.tensor(state["tokens"] if first else 0)
+        self.tokens = torch.tensor(state["tokens"] if is_first_process() else 0)
 
 
 class BestWeights(ModelCheckpoint):

@@ -18,11 +18,10 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.utilities import rank_zero_only
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import LAST, begin_folder, has_results
+from imdbattn.folders.run_folder import LAST, begin_folder, has_results, is_first_process
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
@@ -74,7 +73,7 @@ class RunSignals(StopOnSignals):
         self.phase = BEFORE
 
     def describe(self) -> str:
-        if rank_zero_only.rank:  # type: ignore[attr-defined]
+        if not is_first_process():
             return ""
         line = f"stopped {self.phase}; "
         if self.phase == BEFORE and not self.resume:  # the folder may have files of another run

@@ -158,11 +158,8 @@ class BatchData(L.LightningDataModule):
         plans_class = TrainPlans
         if maker.options.padded_lengths:
             from imdbattn.data.padded_lengths import FewShapesPlans as plans_class
-        plans = plans_class(
-            maker.batch_lengths(), self.batch_tokens, self.settings.seed, self.trained_batches
-        )
-        if count:
-            plans.set_count(count)
+        lengths_N, seed = maker.batch_lengths(), self.settings.seed
+        plans = plans_class(lengths_N, self.batch_tokens, seed, self.trained_batches, count)
         return self.loader(maker, plans)
 
     def eval_dataloader(self, split: str) -> Loader:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from lightning.pytorch.loggers import CSVLogger, Logger
-from lightning.pytorch.utilities import rank_zero_only
 from packaging.requirements import Requirement
 
 from imdbattn.errors import UserError, only_warning, wrapping_errors
+from imdbattn.folders.run_folder import is_first_process
 from imdbattn.io.files import read_json
 from imdbattn.settings.keys import NestedDict, flattened, run_label
 from imdbattn.settings.objects import import_class
@@ -108,7 +108,7 @@ class Tracker:
         settings: the run's settings. resume: whether the run continues the one in the folder.
         """
         loggers: list[Logger] = [CSVLogger(str(folder), name="", version="")]
-        if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
+        if not is_first_process():
             return loggers
         config = settings | {"environment": read_json(folder / "environment.json")}
         for choice, (logger_class, arguments) in self.to_start.items():

@@ -34,10 +34,8 @@ class SmallPools(TrainPlans):
 
 
 def plan(lengths, epoch=0, kind=SmallPools, budget=200, seed=1, count=None):
-    sampler = kind(lengths, budget, seed)
+    sampler = kind(lengths, budget, seed, count=count)
     sampler.set_epoch(epoch)
-    if count:
-        sampler.set_count(count)
     return sampler, list(sampler)
 
 
