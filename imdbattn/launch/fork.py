@@ -18,7 +18,7 @@ from pathlib import Path
 from imdbattn.launch.process import end_with_parent
 
 PATIENCE = 20  # seconds in which a run must save its state; SLURM kills it after 30
-CONSOLE, ERRORS = "console.log", "stderr.log"  # what a run has written there
+CONSOLE_FILE, STDERR_FILE = "console.log", "stderr.log"  # what a run has written there
 
 
 def start_fork(
@@ -26,7 +26,7 @@ def start_fork(
 ) -> BaseProcess:
     """Starts a fork of this process that calls `work`, and ends when this process ends.
 
-    folder: receives its output, in CONSOLE and ERRORS.
+    folder: receives its output, in CONSOLE_FILE and STDERR_FILE.
     """
     arguments = (work, dict(environment), folder, os.getpid())
     process = get_context("fork").Process(target=run_in_fork, args=arguments)
@@ -42,7 +42,7 @@ def run_in_fork(
     for number in (signal.SIGTERM, signal.SIGINT):  # the run replaces these handlers
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if folder is not None:
-        for descriptor, name in ((1, CONSOLE), (2, ERRORS)):
+        for descriptor, name in ((1, CONSOLE_FILE), (2, STDERR_FILE)):
             with open(folder / name, "w") as file:
                 os.dup2(file.fileno(), descriptor)
     os.environ.clear()

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from imdbattn.errors import one_line
 from imdbattn.folders.run_folder import has_results
 from imdbattn.launch.failure import fail
-from imdbattn.launch.fork import ERRORS, start_fork, stop, wait_for
+from imdbattn.launch.fork import STDERR_FILE, start_fork, stop, wait_for
 from imdbattn.launch.hydra_config import quote
 from imdbattn.launch.job import Job, has_current_results, job_of, log_end, resumable
 from imdbattn.launch.machine import one_process, threads_each
@@ -148,7 +148,7 @@ def outcome(job: Job, process: BaseProcess) -> tuple[str, str]:
     """Returns the status of a job whose process has ended, and the reason unless that is `done`:
     the last line in its stderr.log. The file is removed if the process ended without an error.
     """
-    code, errors = process.exitcode or 0, job.folder / ERRORS
+    code, errors = process.exitcode or 0, job.folder / STDERR_FILE
     if code < 0:
         return "failed", f"killed by {signal.Signals(-code).name}"
     if code:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from imdbattn.errors import UserError, one_line
-from imdbattn.launch.fork import CONSOLE
+from imdbattn.launch.fork import CONSOLE_FILE
 from imdbattn.launch.job import has_current_results, job_of, log_end
 from imdbattn.launch.job_process import JobPool, outcome
 from imdbattn.launch.machine import gpus_for, jobs_side_by_side, threads_each
@@ -97,7 +97,7 @@ class LocalJobs:
         threads = threads_each(limit)
         how = f"{limit} jobs side by side" if threads else "One job after another"
         threads_text = f", {threads} CPU thread{'s' * (threads != 1)} each" if threads else ""
-        log.info("%s%s%s; output: <job>/%s", how, where, threads_text, CONSOLE)
+        log.info("%s%s%s; output: <job>/%s", how, where, threads_text, CONSOLE_FILE)
 
     def wait(self) -> None:
         """Waits a moment, and records the jobs that have ended."""

@@ -3,6 +3,7 @@
 import inspect
 import json
 import sys
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,11 +19,9 @@ def code_version(setting: object, group: str) -> str:
     function = import_object(target, f"{group}.{TARGET}")
     package = sys.modules[target.partition(".")[0]]
     source = ""
-    try:
+    with suppress(TypeError, OSError):  # the callable is built-in or compiled
         file = inspect.getsourcefile(inspect.unwrap(function))
         source = sha256(Path(str(file)).read_bytes()).hexdigest()
-    except (TypeError, OSError):  # the callable is built-in or compiled
-        pass
     version = getattr(package, "__version__", "")
     decides_results = json.dumps([settings, version, source], sort_keys=True)
     return sha256(decides_results.encode()).hexdigest()[:16]

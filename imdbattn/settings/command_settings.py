@@ -77,7 +77,7 @@ class PredictSettings(RunCommandSettings):
     beams: Annotated[Count, Field(le=100)]
     length_penalty: Annotated[Amount, Field(le=10)]
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         if self.text is not None and (self.file is not None or self.keep):
             raise UserError("text= cannot be combined with file= or keep=: omit one")
         if self.explain and (self.out or isinstance(self.run, list)):

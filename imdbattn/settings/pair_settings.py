@@ -55,7 +55,7 @@ class TranslationSettings(SplitDataSettings):
     batch_tokens: Count
     word_dropout: Zero = 0
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         source = self.source if isinstance(self.source, str) else self.source.target
         check_source("data", source, path=self.path, hub=self.hub)
         if self.hub_config and not self.hub:

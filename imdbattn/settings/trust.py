@@ -59,8 +59,6 @@ def untrusted(
     packages. trust: further trusted packages.
     """
     for group, node in settings.items():
-        if group == "hydra":  # it is never read
-            continue
         trusted = tuple(f"{name}." for name in (*TRUSTED.get(group, ()), *packages_in(trust)))
         for key, target in targets(node, group):
             if not f"{target}.".startswith(trusted):

@@ -58,7 +58,7 @@ class WandbSettings(LoggerSettings):
     table_characters: Count
     git: bool
 
-    def check(self) -> None:
+    def model_post_init(self, context: object) -> None:
         inspect.signature(wandb.init).bind(**self.model_extra or {})
 
 

@@ -185,7 +185,7 @@ def test_forks_do_not_share_random_numbers(tmp_path):
         processes.append(fork.start_fork(draw, os.environ, tmp_path / name))
     for process in processes:
         process.join()
-    drawn = "".join((tmp_path / name / fork.CONSOLE).read_text() for name in ("one", "two"))
+    drawn = "".join((tmp_path / name / fork.CONSOLE_FILE).read_text() for name in ("one", "two"))
     assert len(set(drawn.split())) == 4, drawn
 
 

@@ -322,7 +322,7 @@ def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_
     assert done.returncode == 0, done.stderr
     assert "Convolution cannot be computed in the browser" in done.stderr
     assert "test accuracy" in done.stdout
-    assert onefile.MARK in (tmp_path / "page.html").read_text()
+    assert onefile.GENERATOR_TAG in (tmp_path / "page.html").read_text()
     (tmp_path / "notes.html").write_text("mine")
     refused = shell("explore", folders, "out=notes.html", cwd=tmp_path)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr

@@ -32,7 +32,7 @@ from imdbattn.tools.faithfulness.erasure import (
     average_precision,
     erase,
     extremes,
-    keep,
+    keep_words,
     log_odds,
     loss_without,
     ranks,
@@ -65,7 +65,7 @@ def test_words_are_removed_as_by_word_dropout(seed, dropped, before):
     left_BT.scatter_(1, thinned.positions_BT, words_of(thinned))
     # position 0 is also that of padding
     left_BT[:, 0] = ((thinned.positions_BT == 0) & words_of(thinned)).any(1)
-    for mine, expected in zip(keep(whole, left_BT), thinned, strict=True):
+    for mine, expected in zip(keep_words(whole, left_BT), thinned, strict=True):
         assert mine is expected is None or torch.as_tensor(mine == expected).all()
 
 
@@ -205,7 +205,8 @@ def test_leave_one_out_is_the_change_when_a_word_is_removed(settings, rung):
         kept_BT = torch.ones(batch.tokens_BT.shape, dtype=torch.bool)
         kept_BT[review, word] = False
         with torch.no_grad():
-            lost_B = log_odds(net(batch), label_B) - log_odds(net(keep(batch, kept_BT)), label_B)
+            without = keep_words(batch, kept_BT)
+            lost_B = log_odds(net(batch), label_B) - log_odds(net(without), label_B)
         assert attributions_BT[review, word].item() == pytest.approx(
             lost_B[review].item(), abs=1e-5
         )

@@ -24,7 +24,7 @@ from imdbattn.data.sources.order_probe import SLOTS
 from imdbattn.data.tokenizer import FIRST_WORD, RULES, pipeline_of
 from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.exports.vectors import rounded, training_counts, with_words
-from imdbattn.io.files import with_home, write_atomically, writing_into
+from imdbattn.io.files import with_home, write_atomically
 from imdbattn.nn.beyond.tuned_vectors import TunedEmbedding
 from imdbattn.report.finished_runs import FinishedRun, SplitPredictions
 from imdbattn.settings.keys import NestedDict
@@ -34,7 +34,7 @@ from imdbattn.tools.explore.description import described, offsets_VD, weights_of
 Precision = Literal["float32", "float16"]
 STATIC = Path(__file__).with_name("static")
 ENTRY = "main.js"
-MARK = '<meta name="generator" content="imdbattn.explore">'
+GENERATOR_TAG = '<meta name="generator" content="imdbattn.explore">'
 IMPORT = re.compile(r'^import (?:\* as (\w+)|\{ ([^}]*) \}) from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 
@@ -307,11 +307,11 @@ def write_page(
         f"default-src 'none'; script-src '{hash_of(script)}' blob:; style-src '{hash_of(style)}';"
         " worker-src blob:; img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
-    head = f'{MARK}\n<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
+    policy_tag = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
     encoded = base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
     page = (STATIC / "index.html").read_text("utf-8")
     replacements = {
-        '<meta charset="utf-8">': f'<meta charset="utf-8">\n{head}',
+        '<meta charset="utf-8">': f'<meta charset="utf-8">\n{GENERATOR_TAG}\n{policy_tag}',
         '<link rel="stylesheet" href="explore.css">': f"<style>{style}</style>",
         '<script type="module" src="main.js"></script>\n': "",
         "</body>": f'<script id="data" type="text/plain">{encoded}</script>\n'
@@ -320,8 +320,7 @@ def write_page(
     for old, new in replacements.items():
         page = page.replace(old, new)
     content = page.encode("utf-8", "replace")
-    with writing_into(out.parent):
-        write_atomically(out, content)
+    write_atomically(out, content)
     return {"size": len(content), "models": facts}
 
 
@@ -329,7 +328,7 @@ def refuse_other_file(out: Path) -> None:
     """Raises UserError if a file exists that is not a page of `write_page`."""
     if out.exists():
         with out.open("rb") as file:
-            if MARK.encode() not in file.read(1000):
+            if GENERATOR_TAG.encode() not in file.read(1000):
                 raise UserError(f"{out} is not a page of this command: choose another file")
 
 

@@ -22,7 +22,7 @@ from imdbattn.tasks.prediction import AttentionWeights, Classification, entropy
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 from imdbattn.tools.explore.changes import Changes, changed, enabled_rollout, positional, shuffled
 from imdbattn.tools.explore.runs import Answer, Message, Runs
-from imdbattn.tools.faithfulness.erasure import keep
+from imdbattn.tools.faithfulness.erasure import keep_words
 
 # Weights are sent for up to this number of words; their number grows with its square.
 MAPS = 1024
@@ -63,7 +63,7 @@ class Reading:
         self.batch = maker.of_items(np.arange(1))
         self.is_kept = [index not in changes.words for index in self.order]
         if not all(self.is_kept):
-            self.batch = keep(self.batch, torch.tensor([self.is_kept]))
+            self.batch = keep_words(self.batch, torch.tensor([self.is_kept]))
 
     @property
     def word_spans(self) -> list[tuple[int, int]]:

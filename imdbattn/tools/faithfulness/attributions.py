@@ -23,7 +23,13 @@ from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, WordPositions
 from imdbattn.nn.watch import collect_attention_of_parts, rollout
-from imdbattn.tools.faithfulness.erasure import in_chunks, keep, log_odds, take, words_of
+from imdbattn.tools.faithfulness.erasure import (
+    in_chunks,
+    keep_words,
+    log_odds,
+    take,
+    words_of,
+)
 
 Attribution = Callable[[Classifier, Batch, Tensor], Tensor]
 SUM_TOLERANCE = 0.02  # error of the sum of integrated gradients, relative to the log-odds' change
@@ -168,7 +174,7 @@ def normalized(row_BQK: Tensor) -> Tensor:
     return row_BQK / row_BQK.sum(-1, keepdim=True).clamp(min=torch.finfo(row_BQK.dtype).tiny)
 
 
-def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
+def rolled_out(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the pooled vector (Abnar & Zuidema 2020)."""
     share_BK = rollout([row_BQK[:, None] for row_BQK in rows], [False] * (len(rows) - 1))
     # <cls> and padding are omitted.
@@ -177,12 +183,12 @@ def through(rows: Sequence[Tensor], batch: Batch) -> Tensor:
 
 def averaged(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in one layer and the pooling, mean over layers."""
-    return torch.stack([through([row_BQK, rows[-1]], batch) for row_BQK in rows[:-1]]).mean(0)
+    return torch.stack([rolled_out([row_BQK, rows[-1]], batch) for row_BQK in rows[:-1]]).mean(0)
 
 
 def of_last_layer(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """Returns (B, T): the share of each word in the last layer and the pooling."""
-    return through(rows[-2:], batch)
+    return rolled_out(rows[-2:], batch)
 
 
 def from_attention(
@@ -262,19 +268,19 @@ def leave_one_out(net: Classifier, batch: Batch, label_B: Tensor) -> Tensor:
     position_T = torch.arange(batch.tokens_BT.shape[1])
     whole_B = log_odds(net(batch), label_B)
     for r, t in in_chunks(len(position_T), *words_of(batch).nonzero(as_tuple=True)):
-        without_R = net(keep(take(batch, r), position_T != t[:, None]))
+        without_R = net(keep_words(take(batch, r), position_T != t[:, None]))
         attributions_BT[r, t] = whole_B[r] - log_odds(without_R, label_B[r])
     return attributions_BT
 
 
 ATTRIBUTIONS: dict[str, tuple[str, Attribution]] = {  # name -> how it is shown, function
-    "rollout": ("attention rollout", from_attention(through, partial(weight_rows, skips=True))),
+    "rollout": ("attention rollout", from_attention(rolled_out, partial(weight_rows, skips=True))),
     "last_layer": ("attention, last layer", from_attention(of_last_layer, weight_rows)),
     "all_layers": ("attention, all layers", from_attention(averaged, weight_rows)),
     "norms": ("norms, all layers", from_attention(averaged, norm_rows)),
-    "norm_rollout": ("norms, rollout", from_attention(through, partial(norm_rows, skips=True))),
+    "norm_rollout": ("norms, rollout", from_attention(rolled_out, partial(norm_rows, skips=True))),
     "value_zeroing": ("value zeroing, all layers", from_attention(averaged, zeroed_rows)),
-    "value_zeroing_rollout": ("value zeroing, rollout", from_attention(through, zeroed_rows)),
+    "value_zeroing_rollout": ("value zeroing, rollout", from_attention(rolled_out, zeroed_rows)),
     "gradient": ("gradient × input", gradient),
     "integrated_gradients": ("integrated gradients", integrated_gradients),
     "leave_one_out": ("leave one out", leave_one_out),

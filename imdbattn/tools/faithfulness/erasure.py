@@ -30,7 +30,7 @@ def words_of(batch: Batch) -> Tensor:
     return sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
 
 
-def keep(batch: Batch, kept_BT: Tensor) -> Batch:
+def keep_words(batch: Batch, kept_BT: Tensor) -> Batch:
     """Returns the batch with only those words where kept_BT is True.
 
     As after word dropout (Ragged.batches), they keep their positions and the words before them.
@@ -112,8 +112,9 @@ def erase(
     sufficiency = []
     for share in shares:
         number_B = torch.tensor([removed_words(share, words) for words in batch.lengths_B.tolist()])
-        only = keep(batch, ranks_BT < number_B.clamp(min=1)[:, None])
-        without = keep(batch, ranks_BT >= number_B[:, None])  # everything, in a review of one word
+        only = keep_words(batch, ranks_BT < number_B.clamp(min=1)[:, None])
+        # In a review of one word, all words are removed.
+        without = keep_words(batch, ranks_BT >= number_B[:, None])
         comprehensiveness.append(whole_B - probability(net(without), label_B))
         sufficiency.append(whole_B - probability(net(only), label_B))
     return torch.stack(comprehensiveness, 1), torch.stack(sufficiency, 1)
@@ -130,7 +131,7 @@ def extremes(
     ends = []
     for review in range(len(batch.lengths_B)):
         padded = take(batch, torch.tensor([review]))
-        alone = keep(padded, words_of(padded))  # padding is removed
+        alone = keep_words(padded, words_of(padded))  # padding is removed
         words = int(alone.lengths_B)
         counts = Counter(removed_words(share, words) for share in shares)
         width = 2**words if words <= EXHAUSTIVE else beam
@@ -148,7 +149,7 @@ def loss_without(net: Classifier, review: Batch, sign: int, removed_PT: Tensor) 
     label_1 = logits_1C.argmax(1)
     losses = []
     for (chunk_PT,) in in_chunks(removed_PT.shape[1], removed_PT):
-        rest = keep(take(review, torch.zeros(len(chunk_PT), dtype=torch.int64)), ~chunk_PT)
+        rest = keep_words(take(review, torch.zeros(len(chunk_PT), dtype=torch.int64)), ~chunk_PT)
         left_P = probability(net(rest), label_1.expand(len(chunk_PT)))
         losses.append(probability(logits_1C, label_1) - left_P)
     return sign * torch.cat(losses)

@@ -24,7 +24,7 @@ from imdbattn.data.plans import eval_plans
 from imdbattn.data.ragged import Batch, BatchMaker
 from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.io.files import sha256_of, with_home, write_table
+from imdbattn.io.files import sha256_of, with_home, write_table, writing_into
 from imdbattn.nn.ladder import Classifier
 from imdbattn.report.finished_runs import FinishedRun, as_skipped, find_runs, grouped
 from imdbattn.runs.apply import predictor_of_run
@@ -64,11 +64,10 @@ def run_experiment(
         raise UserError(
             f"no run can be measured: {skipped[-1]['folder']} ({skipped[-1]['reason']})"
         )
-    out.mkdir(parents=True, exist_ok=True)
     steps = [(subject, measurement) for subject in subjects for measurement in subject.measurements]
     total = sum(len(measurement.chosen_N) for _, measurement in steps)
     bar = tqdm(total=total, unit=" reviews", dynamic_ncols=True, smoothing=0)
-    with bar, torch.no_grad():
+    with writing_into(out), bar, torch.no_grad():
         for subject, measurement in steps:
             title = f"{subject.run.model} seed {subject.run.metrics['seed']}"
             bar.set_description(f"{title}, {measurement.name}", refresh=False)

@@ -284,7 +284,6 @@ class Trials:
         if finished(run):
             self.end(trial, job, "")
             return
-        run.mkdir(exist_ok=True)
         resumes = " (resumes)" if resumable(run, job.settings) else ""
         log.info("run     %s: %s%s", run.name, " ".join(chosen), resumes)
         pool.start(trial, job)
