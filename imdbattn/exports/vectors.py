@@ -22,8 +22,8 @@ from imdbattn.folders.run_folder import SPLIT_FILES
 from imdbattn.io.files import SavedNet, read_json
 from imdbattn.settings.command_settings import ExportSettings
 from imdbattn.settings.keys import FINGERPRINT_KEYS, NestedDict, hexdigest
-from imdbattn.tasks.networks import tuned_ids
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
+from imdbattn.tasks.tuned_words import tuned_ids
 
 log = logging.getLogger(__name__)
 

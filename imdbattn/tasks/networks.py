@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import BatchOptions, Ragged
 from imdbattn.data.word_vectors import WordVectors
 from imdbattn.errors import wrapping_errors
-from imdbattn.io.files import Weights
 from imdbattn.nn.ladder import Embedding
 from imdbattn.settings.objects import instantiate
 from imdbattn.settings.schema import ClassifierModel, ModelSettings, ReviewDataSettings
@@ -55,14 +54,6 @@ def build_classifier(
         mixer = instantiate(model.mixer, "model.mixer", nn.Module)
         context["context"] = partial(Context, phrases=phrases, mixer=mixer)
     return make_net(model, embedding, classes, **context)
-
-
-def tuned_ids(weights: Weights, embedding: str) -> Tensor | None:
-    """Returns the ids of the words with trained vectors, from weights; None if there are none.
-    embedding: the name of the Embedding.
-    """
-    slot_V = weights.get(f"{embedding}.slot_V")
-    return None if slot_V is None else slot_V.nonzero()[:, 0]
 
 
 def reviews_for(model: ClassifierModel, reviews: Ragged) -> Ragged:

@@ -15,7 +15,8 @@ from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.chosen_metric import metric_of
-from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewScores, class_weights
+from imdbattn.tasks.reviews.class_weights import class_weights
+from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewScores
 from tests.resuming import saved
 
 # Of eight steps. A warm-up of 0.2 is 1.6 steps, rounded to two: 1/3, 2/3, then 1 - k/6 or (1 +

@@ -22,8 +22,9 @@ from imdbattn.nn.beyond.masked_words import MaskedWords
 from imdbattn.tasks.learner import Learner, SplitScores
 from imdbattn.tasks.masked_words.task import MaskedWordSettings
 from imdbattn.tasks.networks import build_classifier
-from imdbattn.tasks.reviews.module import ReviewData, ids_to_tune
+from imdbattn.tasks.reviews.module import ReviewData
 from imdbattn.tasks.reviews.task import EncoderSettings
+from imdbattn.tasks.tuned_words import ids_to_tune
 
 
 class MaskedWordData(ReviewData):
@@ -99,7 +100,9 @@ class MaskedWordModule(Learner):
         counts_V = corpus.splits["train"].ids.bincount(minlength=len(corpus.vectors.table_VD))
         counts_V[:FIRST_WORD] = 0
         counts_G, guessed_G = counts_V.topk(min(settings.masked.words, int((counts_V > 0).sum())))
-        tuned_R = ids_to_tune(corpus, settings.model, initial, "encoder.embedding")
+        tuned_R = None
+        if settings.model.embedding.trainable:
+            tuned_R = ids_to_tune(corpus, initial, "encoder.embedding")
         model = settings.model.model_copy(update={"phrases": None})  # phrases need labels
         encoder: Any = build_classifier(model, corpus.vectors, 2, tuned_R)
         net = MaskedWords(encoder, guessed_G, counts_G, len(corpus.vectors.table_VD))

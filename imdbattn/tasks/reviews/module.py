@@ -17,21 +17,18 @@ from torch import Tensor
 
 from imdbattn.data.corpus import ReviewCorpus, load_reviews
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged
-from imdbattn.data.tokenizer import FIRST_WORD
 from imdbattn.errors import UserError
 from imdbattn.io.files import SavedNet, write_atomically
 from imdbattn.nn.watch import BatchAttention, attention_parts, collect_attention
-from imdbattn.settings.schema import ClassifierModel, Trust
+from imdbattn.settings.schema import Trust
 from imdbattn.tasks.data_module import BatchData, default_batch_tokens
 from imdbattn.tasks.learner import Learner, SplitScores
-from imdbattn.tasks.metrics import Metric, confusion, details, short_name
-from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
+from imdbattn.tasks.metrics import confusion, details, short_name
+from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for
 from imdbattn.tasks.reviews.task import ReviewSettings
 
 if TYPE_CHECKING:
     from imdbattn.tasks.prediction import Classification
-
-WORDS_TO_DRAW = 30  # number of words of the review to draw
 
 
 class ReviewData(BatchData):
@@ -48,7 +45,10 @@ class ReviewData(BatchData):
 
     @staticmethod
     def read(settings: ReviewSettings) -> ReviewCorpus:
-        chosen_metric(settings)  # refuses a wrong metric before data are read
+        if settings.choose_by not in ("accuracy", "loss"):
+            from imdbattn.tasks.chosen_metric import metric_of
+
+            metric_of(settings.choose_by, "choose_by")  # refuses a wrong one before data are read
         corpus = load_reviews(settings.data)
         if settings.data.extra:
             from imdbattn.data.extra import with_extra
@@ -76,15 +76,6 @@ class ReviewData(BatchData):
         # a copy: with a link, whoever edits the table would edit the cache
         write_atomically(path, self.corpus.texts_file(split).read_bytes())
 
-    def review_to_draw(self, split: str) -> str:
-        """Returns the first review whose number of words is closest to WORDS_TO_DRAW."""
-        import pyarrow.parquet as pq
-
-        at = int((self.corpus.splits[split].lengths - WORDS_TO_DRAW).abs().argmin())
-        texts = pq.read_table(self.corpus.texts_file(split), columns=["text"])["text"]
-        text: str = texts[at].as_py()
-        return text
-
 
 @dataclass(frozen=True)
 class ReviewScores(SplitScores):
@@ -93,24 +84,26 @@ class ReviewScores(SplitScores):
     labels_N: Tensor
     lengths_N: Tensor  # tokens read
     logits_NC: Tensor
-    metric: Metric | None = None  # choose_by, unless it is accuracy or loss
-    metric_name: str = ""
+    choose_by: str = "accuracy"  # the setting
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Accuracy, cross-entropy in nats and the metric, unless it is NaN or infinite, for
-        the log and metrics.json.
+        """Accuracy, cross-entropy in nats and the metric of `choose_by`, unless it is NaN or
+        infinite, for the log and metrics.json.
         """
         right_N = self.logits_NC.argmax(1) == self.labels_N
         values = {
             "accuracy": right_N.double().mean().item(),
             "loss": F.cross_entropy(self.logits_NC, self.labels_N).item(),
         }
-        if self.metric is not None:
+        if self.choose_by not in values:
+            from imdbattn.tasks.chosen_metric import metric_of
+
+            metric = metric_of(self.choose_by, "choose_by")
             probabilities_NC = self.logits_NC.double().softmax(1).numpy()
-            value = float(self.metric(self.labels_N.numpy(), probabilities_NC))
+            value = float(metric(self.labels_N.numpy(), probabilities_NC))
             if math.isfinite(value):
-                values[self.metric_name] = value
+                values[short_name(self.choose_by)] = value
         return values
 
     def details(self) -> dict[str, object]:
@@ -167,12 +160,19 @@ class ReviewClassifier(Learner):
     def new(
         cls, settings: ReviewSettings, corpus: ReviewCorpus, initial: SavedNet | None = None
     ) -> Self:
-        tuned_R = ids_to_tune(corpus, settings.model, initial, "embedding")
-        phrases = ratios_MF = None
+        tuned_R = phrases = ratios_MF = weights_C = None
+        if settings.model.embedding.trainable:
+            from imdbattn.tasks.tuned_words import ids_to_tune
+
+            tuned_R = ids_to_tune(corpus, initial, "embedding")
         if settings.model.phrases:
             from imdbattn.tasks.reviews.phrases import phrases_of_training
 
             phrases, ratios_MF = phrases_of_training(settings.model.phrases, corpus)
+        if settings.class_weights is not None:
+            from imdbattn.tasks.reviews.class_weights import class_weights
+
+            weights_C = class_weights(settings.class_weights, corpus)
         net = build_classifier(
             settings.model, corpus.vectors, len(corpus.label_names), tuned_R, phrases
         )
@@ -188,7 +188,7 @@ class ReviewClassifier(Learner):
             metadata,
             ratios_MF=ratios_MF,
             targets_NC=corpus.targets_NC,
-            weights_C=class_weights(settings.class_weights, corpus),
+            weights_C=weights_C,
         )
         if settings.attention_entropy and not attention_parts(net):
             raise UserError(
@@ -265,20 +265,14 @@ class ReviewClassifier(Learner):
 
         predictor = ReviewPredictor(self.settings, self.net, self.hparams, data.corpus.vectors)
         split = "test" if self.settings.test else "validation"
-        return predictor.explain(data.review_to_draw(split))
+        return predictor.explain_short_review(data.corpus, split)
 
     def outputs_of(self, batch: Batch) -> tuple[Tensor, ...]:
         return batch.items_B, batch.labels_B, batch.lengths_B, self(batch).float()
 
     def make_scores(self, outputs: tuple[Tensor, ...]) -> ReviewScores:
-        name = short_name(self.settings.choose_by)
         items_N, labels_N, lengths_N, logits_NC = outputs
-        return ReviewScores(items_N, labels_N, lengths_N, logits_NC, self.metric, name)
-
-    @cached_property
-    def metric(self) -> Metric | None:
-        """The metric of `choose_by`, unless that is accuracy or loss."""
-        return chosen_metric(self.settings)
+        return ReviewScores(items_N, labels_N, lengths_N, logits_NC, self.settings.choose_by)
 
     def finish_evaluation(self, name: str) -> None:
         """Raises UserError if the metric of `choose_by` is NaN or infinite on validation."""
@@ -295,51 +289,3 @@ def mean_entropy(attention: Mapping[str, BatchAttention]) -> Tensor:
     """Returns the mean entropy of each review (B,) over queries, heads and attentions, in nats."""
     means_B = [part.over_queries(part.entropy()).mean(1) for part in attention.values()]
     return torch.stack(means_B).mean(0)
-
-
-def class_weights(setting: str | list[float] | None, corpus: ReviewCorpus) -> Tensor | None:
-    """Returns the factor of each class in the training loss, (C,) float32; None without weights.
-
-    setting: class_weights. "balanced" gives N / (C x reviews of the class), whose mean over the N
-    training reviews is 1, as in scikit-learn. Raises UserError for a list of another length.
-    """
-    if setting is None:
-        return None
-    classes = len(corpus.label_names)
-    if setting == "balanced":
-        counts_C = corpus.splits["train"].labels.bincount(minlength=classes)
-        return len(corpus.splits["train"]) / (classes * counts_C.clamp(min=1)).float()
-    if len(setting) != classes:
-        names = ", ".join(corpus.label_names)
-        raise UserError(
-            f"class_weights has {len(setting)} factors, but there are {classes} classes ({names}):"
-            " give one for each"
-        )
-    return torch.tensor(list(setting), dtype=torch.float32)
-
-
-def chosen_metric(settings: ReviewSettings) -> Metric | None:
-    """Returns the metric that selects the best epoch; None for accuracy and loss.
-
-    Raises UserError for a custom function that cannot be imported.
-    """
-    if settings.choose_by in ("accuracy", "loss"):
-        return None
-    from imdbattn.tasks.chosen_metric import metric_of
-
-    return metric_of(settings.choose_by, "choose_by")
-
-
-def ids_to_tune(
-    corpus: ReviewCorpus, model: ClassifierModel, initial: SavedNet | None, embedding: str
-) -> Tensor | None:
-    """Returns the ids of the words whose vectors are trained: from the initial weights, or else the
-    training reviews; None if vectors are frozen.
-    """
-    if not model.embedding.trainable:
-        return None
-    tuned_R = tuned_ids(initial.weights, embedding) if initial else None
-    if tuned_R is not None:
-        return tuned_R
-    ids = corpus.splits["train"].ids.unique()
-    return ids[ids >= FIRST_WORD].long()

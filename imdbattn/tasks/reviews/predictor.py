@@ -30,13 +30,16 @@ from imdbattn.nn.beyond.attention import LabelQueryPooling
 from imdbattn.nn.watch import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
-from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for, tuned_ids
+from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for
 from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
+from imdbattn.tasks.tuned_words import tuned_ids
 from imdbattn.tasks.weights import check_same, load_weights
 
 log = logging.getLogger(__name__)
+
+SHORT = 30  # number of words of the review that a run's pictures show
 
 
 class ReviewPredictor(Predictor):
@@ -169,6 +172,14 @@ class ReviewPredictor(Predictor):
         batch = self.batch_maker([text]).of_items(np.arange(1))
         spans = [(word.start, word.end) for word in self.words_read(text)]
         return self.explain_batch(batch, text, spans, detailed)
+
+    def explain_short_review(self, corpus: ReviewCorpus, split: str) -> Classification:
+        """Explains the first review of a split whose number of words is closest to SHORT."""
+        import pyarrow.parquet as pq
+
+        row = int((corpus.splits[split].lengths - SHORT).abs().argmin())
+        texts = pq.read_table(corpus.texts_file(split), columns=["text"])["text"]
+        return self.explain(texts[row].as_py())
 
     @torch.no_grad()
     def explain_batch(
