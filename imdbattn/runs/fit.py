@@ -9,23 +9,21 @@ from pathlib import Path
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Timer
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 
 from imdbattn.data.corpus import Corpus
-from imdbattn.errors import UserError, only_warning
+from imdbattn.errors import only_warning
 from imdbattn.folders.run_folder import (
     BEST,
     LAST,
     SPLIT_FILES,
     check_folder,
-    finished,
-    has_results,
     locked,
     refuse_finished,
     results_file,
     write_json,
 )
-from imdbattn.io.files import Checkpoint, read_checkpoint, read_json, write_table, writing_into
+from imdbattn.io.files import Checkpoint, read_checkpoint, write_table, writing_into
 from imdbattn.runs.callbacks import BestWeights, LastValidation, LossMonitor, Throughput
 from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.runs.run_state import RunSignals, RunState
@@ -55,25 +53,23 @@ def fit(settings: TrainingSettings, folder: Path, resume: bool = False) -> Neste
     check_folder(folder)
     signals = RunSignals(folder, settings.test, resume)
     with writing_into(folder), locked(folder), signals:
-        if not resume:
+        state = None
+        if resume:
+            from imdbattn.runs.resume import read_state, results_of
+
+            if (metrics := results_of(folder, settings.test)) is not None:
+                return metrics
+            state = read_state(folder)
+        else:
             refuse_finished(folder)
             warn_of_state(folder)
-        elif has_results(folder, settings.test):
-            log.info("This run is already finished:")
-            return read_json(folder / "metrics.json")
-        elif finished(folder) and not (folder / LAST).exists():
-            run = os.path.relpath(folder)
-            raise UserError(
-                f"{run} is finished, but {LAST} is missing, so it would be trained again: score it"
-                f" with imdbattn.evaluate run={run}"
-            )
-        return train_and_score(settings, folder, resume, signals)
+        return train_and_score(settings, folder, state, signals)
 
 
 def train_and_score(
-    settings: TrainingSettings, folder: Path, resume: bool, signals: RunSignals
+    settings: TrainingSettings, folder: Path, state: Checkpoint | None, signals: RunSignals
 ) -> NestedDict:
-    """Trains, scores and fills the locked folder."""
+    """Trains, scores and fills the locked folder. state: from which the run continues, if any."""
     tracker = Tracker(settings.logger)
     check_settings(settings)
     prepare_process(settings)
@@ -82,7 +78,6 @@ def train_and_score(
     data_class = task.class_of("data", BatchData)
     data = data_class(settings, data_class.read(settings))
     settings, corpus = data.settings_to_record(), data.corpus
-    state = read_state(folder) if resume else None
     module = new_module(task, settings, corpus, state)
 
     losses, throughput = LossMonitor(corpus.splits["train"].rows), Throughput()
@@ -216,14 +211,6 @@ def warn_of_state(folder: Path) -> None:
         )
 
 
-def read_state(folder: Path) -> Checkpoint | None:
-    """Returns the state of a stopped run; None, with a warning, if none was saved."""
-    if (folder / LAST).exists():
-        return read_checkpoint(folder / LAST)
-    log.warning("%s does not exist: training starts from the beginning", folder / LAST)
-    return None
-
-
 def new_module(
     task: type[Task], settings: TrainingSettings, corpus: Corpus, state: Checkpoint | None
 ) -> Learner:
@@ -288,8 +275,8 @@ def training_facts(
     trainer: L.Trainer, module: Learner, corpus: Corpus, throughput: Throughput
 ) -> NestedDict:
     """Returns the part of metrics.json that describes the training."""
-    epochs, init = trained_epochs(trainer), module.hparams.get("init_digest")
-    return {
+    epochs = trained_epochs(trainer)
+    facts = {
         "parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "train_count": len(corpus.splits["train"]),
         "train_fingerprint": corpus.fingerprints["train"],
@@ -299,9 +286,16 @@ def training_facts(
         "train_seconds": throughput.seconds,
         "epoch_seconds": throughput.seconds / (epochs or 1),
         "tokens_per_s": throughput.all_tokens / (throughput.seconds or 1),
-        **early_end(trainer, epochs),
-        **({"init_digest": init} if init else {}),
     }
+    last = trainer.max_epochs or -1
+    if epochs < last and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        from imdbattn.runs.early_end import reason_of
+
+        reason = reason_of(trainer)
+        facts["ended_early"] = {"epochs": facts["epochs"], "of": last, "reason": reason}
+    if init := module.hparams.get("init_digest"):
+        facts["init_digest"] = init
+    return facts
 
 
 def trained_epochs(trainer: L.Trainer) -> float:
@@ -310,26 +304,3 @@ def trained_epochs(trainer: L.Trainer) -> float:
     done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
     share = done / batches if 0 < batches < math.inf else 1.0
     return max(trainer.current_epoch - 1 + min(share, 1.0), 0.0)
-
-
-def early_end(trainer: L.Trainer, epochs: float) -> NestedDict:
-    """Returns `ended_early` if training ended before trainer.max_epochs: the number of epochs, with
-    the share of the last one, and the reason. epochs: see `trained_epochs`.
-    """
-    last = trainer.max_epochs or -1
-    if trainer.fast_dev_run or not 0 <= epochs < last:  # type: ignore[attr-defined]
-        return {}
-    reason = "a callback, or the module, has set trainer.should_stop"
-    if 0 <= trainer.max_steps <= trainer.global_step:
-        reason = f"trainer.max_steps={trainer.max_steps} is reached"
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        remaining = callback.time_remaining() if isinstance(callback, Timer) else None
-        if remaining is not None and remaining <= 0:
-            reason = "trainer.max_time is over"
-        if isinstance(callback, EarlyStopping):
-            if callback.wait_count >= callback.patience:
-                s = "s" * (callback.patience != 1)
-                reason = f"{callback.monitor} did not improve in {callback.patience} validation{s}"
-            elif stopped := callback.stopped_epoch:  # decided before trainer.min_epochs
-                reason = f"early stopping by {callback.monitor}, decided in epoch {stopped + 1}"
-    return {"ended_early": {"epochs": round(epochs, 2), "of": last, "reason": reason}}

@@ -8,8 +8,6 @@ training. It saves states between two steps.
 """
 
 import io
-import os
-import shlex
 import time
 from math import inf
 from pathlib import Path
@@ -21,13 +19,12 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from imdbattn.data.corpus import Corpus
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.folders.run_folder import LAST, begin_folder, has_results, is_first_process
+from imdbattn.folders.run_folder import LAST, begin_folder, is_first_process
 from imdbattn.io.files import Checkpoint, read_checkpoint, write_atomically
 from imdbattn.runs.callbacks import LossMonitor
 from imdbattn.runs.environment import environment
 from imdbattn.runs.signals import NOTHING_SAVED, StopOnSignals
 from imdbattn.settings.schema import TrainingSettings
-from imdbattn.settings.trust import read_settings, trust_option, untrusted
 from imdbattn.tasks.learner import from_all
 from imdbattn.tracking.loggers import Tracker
 
@@ -75,19 +72,12 @@ class RunSignals(StopOnSignals):
     def describe(self) -> str:
         if not is_first_process():
             return ""
-        line = f"stopped {self.phase}; "
-        if self.phase == BEFORE and not self.resume:  # the folder may have files of another run
-            return line + NOTHING_SAVED
-        if has_results(self.folder, self.test):
-            return line + "the run is finished, its results are written"
-        if not (self.folder / LAST).exists():
-            return line + NOTHING_SAVED
-        command = f"python -m imdbattn.train resume={shlex.quote(os.path.relpath(self.folder))}"
-        from imdbattn.settings.logger_places import logger_places  # only stopped runs need it
+        saved = None
+        if self.phase != BEFORE or self.resume:  # else the folder may have files of another run
+            from imdbattn.runs.resume import what_is_saved
 
-        settings = read_settings(self.folder / "config.yaml")
-        needed = [*untrusted(settings), *logger_places(settings.get("logger", {}), {})]
-        return f"{line}the state is saved, resume it with:  {command}{trust_option(needed)}"
+            saved = what_is_saved(self.folder, self.test)
+        return f"stopped {self.phase}; {saved or NOTHING_SAVED}"
 
 
 class RunState(L.Callback):
@@ -127,27 +117,19 @@ class RunState(L.Callback):
             begin_folder(self.folder, self.settings, machine, keep_training=bool(self.loaded))
         settings, resume = self.settings.dump(), self.signals.resume
         trainer.loggers = self.tracker.start(self.folder, settings, resume)
-        curve = self.loaded.get("curve")  # the content of metrics.csv
-        if curve and trainer.is_global_zero:
-            csv_logger: Any = trainer.loggers[0]
-            writer = csv_logger.experiment  # creating it removes the file
-            write_atomically(self.curve_file, curve)
-            writer.metrics_keys = curve.splitlines()[0].split(",")
+        if trainer.is_global_zero and self.loaded.get("curve"):
+            from imdbattn.runs.resume import restore_curve
+
+            restore_curve(trainer.loggers[0], self.curve_file, self.loaded["curve"])
 
     # --- when to save -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.begin(trainer)
         if self.loaded:
-            loop = trainer.fit_loop.epoch_loop
-            if loop.batch_progress.current.completed == 0:
-                # With max_steps, Lightning would otherwise treat the epoch as begun.
-                loop.restarting = False
-            # This is as late as possible: other components draw random numbers during their setup.
-            state = self.loaded["ranks"][trainer.global_rank]
-            torch.set_rng_state(state["random"])
-            if "cuda" in state and module.device.type == "cuda":
-                torch.cuda.set_rng_state(state["cuda"], module.device)
+            from imdbattn.runs.resume import restore_random_state
+
+            restore_random_state(self.loaded["ranks"][trainer.global_rank], trainer, module)
         self.signals.phase = "in training"
         self.signals.defer()  # training stops before its next step
 
@@ -248,13 +230,11 @@ class RunState(L.Callback):
                 "a callback has found a checkpoint of an earlier run: resume that run with"
                 " resume=<its folder>, or remove the callback"
             )
+        from imdbattn.runs.resume import check_unchanged
+
         self.loaded = checkpoint[STATE_KEY]
-        now, before = self.trained_with(trainer, module), self.loaded["trained_with"]
-        if changed := [
-            f"{key}={now[key]}, not {before[key]}" for key in now if now[key] != before[key]
-        ]:
-            run = f"{os.path.relpath(self.folder)} was trained with other data or devices"
-            raise UserError(f"{run} ({changed[0]}): restore these, or start a new run")
+        now = self.trained_with(trainer, module)
+        check_unchanged(now, self.loaded["trained_with"], self.folder)
         state = self.loaded["ranks"][trainer.global_rank]
         module.epoch_sums = [sums_3.to(module.device) for sums_3 in state["sums"]]
         module.gradient_norms = [norm.to(module.device) for norm in state["norms"]]
