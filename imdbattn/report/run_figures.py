@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from imdbattn.folders.run import Curves, mean_curve
-from imdbattn.folders.run_folder import ATTENTION_SHARE, attention_of
+from imdbattn.folders.run_folder import ATTENTION_SHARE, head_name
 from imdbattn.io.files import write_atomically
 from imdbattn.nn.beyond.attention import RotaryAttention
 from imdbattn.nn.ladder import LearnedPositions, SinusoidalPositions, sinusoids
@@ -61,20 +61,20 @@ def attention_over_epochs(curves: Curves, query_shares: Mapping[str, np.ndarray]
 
     Args:
         curves: the curves in metrics.csv.
-        query_shares: the entropies of queries by head, from runs.attention_over_time.measure.
+        query_shares: the entropies of queries by attention, (N, H) for N queries and H heads, from
+            runs.attention_over_time.measure.
     """
-    rows: dict[str, list[str]] = {}
-    for head in query_shares:
-        rows.setdefault(attention_of(head), []).append(head)
-    figure = new_figure(9, 2.4 * len(rows) + 0.4)
-    grid = figure.subplots(len(rows), 3, squeeze=False)
+    figure = new_figure(9, 2.4 * len(query_shares) + 0.4)
+    grid = figure.subplots(len(query_shares), 3, squeeze=False)
     bins = np.linspace(0, 100, 21).tolist()
-    for (name, heads), (by_head, by_answer, queries) in zip(rows.items(), grid, strict=True):
-        for head in heads:
+    for (name, shares_NH), axes_3 in zip(query_shares.items(), grid, strict=True):
+        by_head, by_answer, queries = axes_3
+        heads = [head_name(name, number) for number in range(1, shares_NH.shape[1] + 1)]
+        for head, shares_N in zip(heads, shares_NH.T, strict=True):
             points = curves.get(f"{ATTENTION_SHARE}{head}", {})
             (line,) = by_head.plot([*points], percents(points.values()), "o-", ms=3)
             color = line.get_color()
-            queries.hist(100 * query_shares[head], bins=bins, histtype="step", color=color)
+            queries.hist(100 * shares_N, bins=bins, histtype="step", color=color)
         for answer, color in (("right", "tab:blue"), ("wrong", "tab:red")):
             of_heads = [curves.get(f"attention_share_{answer}/{head}", {}) for head in heads]
             means = mean_curve(of_heads)

@@ -4,15 +4,13 @@ Shape suffixes: B reviews of a batch, H heads, Q queries, N reviews that are mea
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from imdbattn.folders.run_folder import head_name
 from imdbattn.nn.watch import BatchAttention
@@ -24,20 +22,12 @@ REVIEWS_PER_GPU_BATCH = 12  # starting operations takes most of the time on a GP
 QUERY_SHARE = "query_share"  # the quantity that a picture shows as a histogram
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The measurements of each head. values: the logged numbers by name. An entropy is in nats; a
-    share is an entropy divided by log K, the entropy of equal weights on K keys. query_shares: the
-    shares of all queries of all reviews.
-    """
-
-    values: dict[str, float]
-    query_shares: dict[str, np.ndarray]
-
-
 class AttentionEntropy(L.Callback):
     """Logs the values of `measure` for the same validation reviews at each validation, in the first
-    process. reviews: number of reviews.
+    process: for each head the mean over its queries in a review, then over the reviews. Shares are
+    also averaged over the reviews that are classified correctly, and over the others.
+
+    reviews: number of reviews.
     """
 
     def __init__(self, reviews: int):
@@ -50,7 +40,12 @@ class AttentionEntropy(L.Callback):
         self.batches = self.batches or fixed_batches(trainer.datamodule, self.reviews)
         with trainer.precision_plugin.val_step_context():
             measured = measure(module, self.batches)
-        module.log_dict(measured.values, rank_zero_only=True)
+        means = {}
+        for (name, quantity), values_NH in measured.items():
+            if quantity != QUERY_SHARE and len(values_NH):
+                for head, mean in enumerate(values_NH.mean(0).tolist(), 1):
+                    means[f"attention_{quantity}/{head_name(name, head)}"] = mean
+        module.log_dict(means, rank_zero_only=True)
 
 
 def fixed_batches(data: BatchData, count: int) -> list[object]:
@@ -65,36 +60,27 @@ def fixed_batches(data: BatchData, count: int) -> list[object]:
 
 
 @torch.no_grad()
-def measure(module: Learner, batches: Sequence[object]) -> Measured:
-    """Measures the net's attention to these batches, in evaluation mode.
-
-    The values are means over the queries of a review, then over the reviews; shares are also
-    averaged over the reviews that are classified correctly, and over the others.
+def measure(module: Learner, batches: Sequence[object]) -> dict[tuple[str, str], Tensor]:
+    """Returns the `measurements` of the net's attention to these batches, by attention and
+    quantity. The net must be in evaluation mode.
     """
-    parts: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # by attention and quantity
-    with evaluation_mode(module.net):
-        for batch in batches:
-            on_device = module.transfer_batch_to_device(batch, module.device, 0)
-            attentions, right_B = module.attention_and_answers(on_device)
-            for name, attention in attentions.items():
-                for quantity, values_NH in measurements(attention, right_B).items():
-                    parts[name, quantity].append(values_NH.cpu())
-    measured = Measured({}, {})
-    for (name, quantity), parts_NH in parts.items():
-        values_NH = torch.cat(parts_NH)
-        heads = [head_name(name, number) for number in range(1, values_NH.shape[1] + 1)]
-        if quantity == QUERY_SHARE:
-            measured.query_shares.update(zip(heads, values_NH.T.numpy(), strict=True))
-        elif len(values_NH):
-            names = [f"attention_{quantity}/{head}" for head in heads]
-            measured.values.update(zip(names, values_NH.mean(0).tolist(), strict=True))
-    return measured
+    parts: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
+    for batch in batches:
+        on_device = module.transfer_batch_to_device(batch, module.device, 0)
+        attentions, right_B = module.attention_and_answers(on_device)
+        for name, attention in attentions.items():
+            for quantity, values_NH in measurements(attention, right_B).items():
+                parts[name, quantity].append(values_NH.cpu())
+    return {key: torch.cat(parts_NH) for key, parts_NH in parts.items()}
 
 
 def measurements(attention: BatchAttention, right_B: Tensor) -> dict[str, Tensor]:
     """Returns the measured quantities of an attention by name: (N, H) for the N reviews that have
     several keys, or for those of them that are classified correctly or wrongly; QUERY_SHARE has a
     row for each query. Reviews with one key are omitted: their entropy is always 0.
+
+    An entropy is in nats; a share is an entropy divided by log K, the entropy of equal weights on K
+    keys.
 
     right_B: which reviews are classified correctly.
     """
@@ -112,15 +98,3 @@ def measurements(attention: BatchAttention, right_B: Tensor) -> dict[str, Tensor
         "share_wrong": share_BH[several_B & ~right_B],
         QUERY_SHARE: share_BHQ.transpose(1, 2)[attention.is_query_BQ & several_B[:, None]],
     }
-
-
-@contextmanager
-def evaluation_mode(net: nn.Module) -> Iterator[None]:
-    """Sets evaluation mode, and afterwards restores the mode of each module."""
-    before = [(module, module.training) for module in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, training in before:
-            module.training = training

@@ -12,7 +12,7 @@ from imdbattn.report.run_figures import (
     learning_curves,
     write_position_figures,
 )
-from imdbattn.runs.attention_over_time import fixed_batches, measure
+from imdbattn.runs.attention_over_time import QUERY_SHARE, fixed_batches, measure
 from imdbattn.tasks.data_module import BatchData
 from imdbattn.tasks.learner import Learner
 
@@ -20,13 +20,19 @@ from imdbattn.tasks.learner import Learner
 def draw_pictures(module: Learner, data: BatchData, folder: Path) -> None:
     """Draws into pictures/ of a run folder, after training and scoring."""
     pictures = folder / "pictures"
+    module.eval()
     if (file := folder / "metrics.csv").exists():
         curves = read_curves(file)
         figure = learning_curves(curves, *module.curve_labels)
         write_atomically(pictures / "learning_curves.png", png(figure))
         if any(name.startswith(ATTENTION_SHARE) for name in curves):
             batches = fixed_batches(data, module.settings.attention_reviews)
-            shares = measure(module, batches).query_shares
+            measured = measure(module, batches)
+            shares = {
+                name: values_NH.numpy()
+                for (name, quantity), values_NH in measured.items()
+                if quantity == QUERY_SHARE
+            }
             figure = attention_over_epochs(curves, shares)
             write_atomically(pictures / "attention_entropy.png", png(figure))
     write_position_figures(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import wrapping_errors
 from imdbattn.nn.ladder import Attention, Classifier
-from imdbattn.runs.attention_over_time import evaluation_mode, fixed_batches
+from imdbattn.runs.attention_over_time import fixed_batches
 
 
 class TryParts(L.Callback):
@@ -33,6 +33,18 @@ class TryParts(L.Callback):
             for part in parts_of(module.net):
                 checks.enter_context(part.checked())
             module.outputs_of(batch)
+
+
+@contextmanager
+def evaluation_mode(net: nn.Module) -> Iterator[None]:
+    """Sets evaluation mode, and afterwards restores the mode of each module."""
+    before = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
 
 
 class NamedPart(NamedTuple):

@@ -106,5 +106,5 @@ def test_a_penalty_without_attention_is_refused_before_anything_is_written(
 def test_each_word_of_a_review_of_several_words_is_a_query_of_the_histogram(settings):
     model = net(settings, "residual_heads")
     texts = [[3, 4, 5], [6], [7, 8], []]
-    shares = measure(learner(settings("model=base"), model), [batch(model, texts)]).query_shares
-    assert len(shares["layer1_head1"]) == 3 + 2
+    measured = measure(learner(settings("model=base"), model), [batch(model, texts)])
+    assert len(measured["layer1", "query_share"]) == 3 + 2
