@@ -157,7 +157,7 @@ def test_the_hours_with_the_core_name_what_is_there_and_are_short():
 ONLY_SOME_RUNS = {"launch/job", "launch/job_process", "launch/sweep", "launch/resumed_settings"}
 ONLY_SOME_RUNS |= {"folders/run", "tasks/weights", "tasks/chosen_metric", "data/extra"}
 ONLY_SOME_RUNS |= {"data/vector_files", "tracking/wandb_logger", "runs/resume", "runs/early_end"}
-ONLY_SOME_RUNS |= {"tasks/tuned_words", "tasks/reviews/class_weights"}
+ONLY_SOME_RUNS |= {"tasks/tuned_words", "tasks/lazy_rows", "tasks/reviews/class_weights"}
 
 
 @pytest.mark.slow
