@@ -46,6 +46,13 @@ def code(text: str, language: str) -> str:
     return found
 
 
+def train_command(heading: str, word: str) -> list[str]:
+    """The arguments of the train command in a section of docs/own_data.md that contains a word."""
+    lines = section("own_data.md", heading).splitlines()
+    (line,) = [one for one in lines if one.startswith("python -m imdbattn.train") and word in one]
+    return shlex.split(line)[3:]
+
+
 SINGLE = [line for line in COMMANDS if line not in SWEEPS]
 
 

@@ -19,6 +19,7 @@ from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.task import task_of
+from tests.documents import train_command
 
 WORDS = {0: "bad", 1: "good"}
 
@@ -277,3 +278,35 @@ def test_files_that_are_not_aligned_are_refused(settings, tmp_path):
     folder = write_sides(tmp_path / "b", test_2016_flickr=5)
     with pytest.raises(UserError, match=r"test_2016_flickr\.en is not named as a split"):
         pairs_at(settings, folder)
+
+
+PAIRS = ("model=seq2seq", "data.min_known=0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("heading", "word", "own"),
+    [
+        (
+            "## Data sets of the hub and of `datasets`",
+            "my_saved_dataset",
+            ("model=mean", "data.min_known=0.1", "data.vectors.dim=10"),
+        ),
+        ("## Pairs of sentences", "moses", PAIRS),
+        ("## Pairs of sentences", "cmn.txt", PAIRS),
+    ],
+)
+def test_the_commands_of_the_page_train(shell, world, tmp_path, heading, word, own):
+    names = {"text": "review", "label": "stars"}
+    splits = {"train": split_of("a", 60, **names), "test": split_of("b", 20, **names)}
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "my_saved_dataset")
+    write_sides(tmp_path / "moses", 100, val=20, test=20)
+    pairs = "".join(f"number {n} .\t数{n}\n" for n in range(100))
+    (tmp_path / "cmn.txt").write_text(pairs, "utf-8")
+    words = [*train_command(heading, word), *own, "trainer.max_epochs=1", "logger=csv"]
+    words += ["trainer=cpu", "pictures=false", "hydra.run.dir=run"]
+    if word == "my_saved_dataset":
+        words.append(f"data.vectors.path={world}/vectors.txt")
+    done = shell("train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "metrics.json").exists()

@@ -1,5 +1,6 @@
 """A callable of one's own splits texts, and is called only if it is trusted."""
 
+import gzip
 import random
 import signal
 import sys
@@ -17,6 +18,7 @@ from imdbattn.errors import UserError
 from imdbattn.launch.job import has_current_results
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.reviews.module import ReviewClassifier
+from tests.documents import train_command
 from tests.resuming import stops
 
 GOOD, BAD = ("好看", "喜欢", "精彩"), ("无聊", "失望", "糟糕")
@@ -51,10 +53,10 @@ def chinese(tmp_path):
         words = draw.choices(NEUTRAL, k=4) + draw.choices((BAD, GOOD)[n % 2], k=5)
         draw.shuffle(words)
         rows.append(f"{''.join(words)}{n}。,{n % 2}")
-    (tmp_path / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    (tmp_path / "chinese.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
     vectors = "".join(f"{w} {' '.join(map(str, rng.normal(size=8)))}\n" for w in WORDS)
-    (tmp_path / "zh.vec").write_text(f"{len(WORDS)} 8\n{vectors}", "utf-8")
-    places = [f"data.path={tmp_path}/zh.csv", f"data.vectors.path={tmp_path}/zh.vec"]
+    (tmp_path / "chinese.vec").write_text(f"{len(WORDS)} 8\n{vectors}", "utf-8")
+    places = [f"data.path={tmp_path}/chinese.csv", f"data.vectors.path={tmp_path}/chinese.vec"]
     own = ["data.vectors.dim=null", "+data.tokenizer._target_=zhcut.cut"]
     return [*places, *own, f"data.cache_dir={tmp_path}/c"]
 
@@ -139,10 +141,16 @@ def test_words_have_the_places_where_they_occur(package):
     assert [text[word.start : word.end] for word in words] == expected
 
 
-def test_jieba_is_such_a_callable():
+@pytest.mark.slow
+def test_the_command_of_the_page_trains_on_chinese_reviews_with_jieba(shell, chinese, tmp_path):
     pytest.importorskip("jieba")
-    tokenizer = CustomTokenizer({"_target_": "jieba.lcut"}, ["喜欢", "电影"])
-    assert tokenizer.encode(["我喜欢电影"]).ids.tolist() == [UNK, 2, 3]
+    vectors = tmp_path / "chinese.vec"
+    (tmp_path / "chinese.vec.gz").write_bytes(gzip.compress(vectors.read_bytes()))
+    words = [*train_command("## Chinese reviews", "jieba"), "model=mean", "trainer.max_epochs=1"]
+    words += ["logger=csv", "trainer=cpu", "pictures=false", "hydra.run.dir=run"]
+    done = shell("train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_characters_are_symbols_and_are_joined_again(composed):

@@ -42,7 +42,7 @@ def kind_of(command: str) -> tuple[str, ...]:
     return name, *sorted(apart & {argument.partition("=")[0] for argument in arguments})
 
 
-# of commands that tests/docs/test_own_data_commands.py runs on data of these forms
+# of commands that tests/data runs on data of these forms
 FORMS = ("data.hub=", "my_saved_dataset", "mypkg", "chinese", "trust=jieba", "moses", "cmn.txt")
 # tests/tools runs these, and tests/launch prints help
 ELSEWHERE = ("imdbattn.check", "imdbattn.explore", "--help")
