@@ -155,8 +155,8 @@ def data_settings(settings):
 
 @pytest.fixture(scope="session")
 def shell(tmp_path_factory):
-    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder;
-    returns its exit status and output.
+    """shell("train", "model=mean", ...): runs a command as a user would, in an empty folder, and
+    returns its output. It must end with the exit status `status`.
 
     In this process, or with real=True in one of its own: for signals, DDP, sweeps, and what
     imports do. env: further environment variables, or None to remove one. input: text for its
@@ -170,11 +170,16 @@ def shell(tmp_path_factory):
         env: Mapping[str, str | None] | None = None,
         input: str = "",
         real: bool = False,
+        status: int = 0,
     ) -> Done:
         folder, variables = cwd or tmp_path_factory.mktemp("cwd"), environment(env)
-        if not real:
-            return run_here(command, arguments, folder, variables, input)
-        return run_process(["-m", f"imdbattn.{command}", *arguments], folder, variables, input)
+        if real:
+            words = ["-m", f"imdbattn.{command}", *arguments]
+            done = run_process(words, folder, variables, input)
+        else:
+            done = run_here(command, arguments, folder, variables, input)
+        assert done.returncode == status, (command, *arguments, done.stdout, done.stderr)
+        return done
 
     return run
 

@@ -68,7 +68,6 @@ def test_a_table_that_predict_has_written_gives_the_mean_probabilities_of_the_ru
     day = shutil.copytree(runs, tmp_path / "all" / "day", symlinks=True)
     run = f"run=[{tmp_path}/all,{runs}/./mean,{tmp_path}/exported]"
     done = shell("predict", run, f"file={world}/unlabeled.txt", f"out={table}")
-    assert done.returncode == 0, done.stderr
     assert f"mean of 2 runs: {day}/mean, {day}/residual" in done.stderr
     assert f"omitted pretraining: {day}/pretraining\n" in done.stderr
     texts = (world / "unlabeled.txt").read_text().splitlines()

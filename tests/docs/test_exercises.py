@@ -1,6 +1,10 @@
-"""Links of the exercises to lines of code are right, and all languages have the same code."""
+"""Links of the exercises to lines of code are right, all languages have the same code, and the
+students' sheet has all questions and commands of the exercises, and no answer.
+"""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +13,7 @@ from tests.processes import ROOT
 
 LINK = re.compile(r"\[`([^`]+)`\]\(([^)#]+)#L\d+\)")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-
-
+HEADING = re.compile(r"^###? .*$", re.MULTILINE)
 LANGUAGES = ("zh", "fr")
 PAGES = ("docs/exercises.md", *(f"docs/{language}/exercises.md" for language in LANGUAGES))
 
@@ -44,6 +47,30 @@ def test_a_translated_page_has_the_same_code_blocks(english, language):
     blocks = BLOCK.findall((ROOT / english).read_text())
     assert len(blocks) > 5
     assert BLOCK.findall(translated.read_text()) == blocks
+
+
+def sheet(language: str) -> str:
+    command = [sys.executable, str(ROOT / "docs" / "student_sheet.py"), language]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(("language", "page"), zip(("en", *LANGUAGES), PAGES, strict=True))
+def test_the_sheet_has_all_questions_and_commands_and_no_answer(language, page):
+    page, found = (ROOT / page).read_text("utf-8"), sheet(language)
+    blocks = BLOCK.findall(page)
+    assert BLOCK.findall(found) == [one for one in blocks if not one.startswith("```text")]
+    assert HEADING.findall(BLOCK.sub("", found)) == HEADING.findall(BLOCK.sub("", page))
+    outputs = [one for one in blocks if one.startswith("```text")]
+    lines = [line for one in outputs for line in one.splitlines()[1:-1] if len(line) > 3]
+    assert len(lines) > 40
+    assert [line for line in lines if line in found.splitlines()] == []
+    prose = BLOCK.sub("", found)
+    assert not re.search(r"\d ?%|±|!\[|#L\d", prose), "a result, a figure, or a line of code"
+    # every paragraph after a section's first block is a part of its answer
+    for section in re.split(r"^(?=###? )", BLOCK.sub("\0", page), flags=re.MULTILINE):
+        _, block, answer = section.partition("\0")
+        for paragraph in re.split(r"\n\n|\0", answer) if block else ():
+            assert not paragraph.strip() or paragraph.strip() not in found
 
 
 if __name__ == "__main__":

@@ -68,8 +68,7 @@ class Place:
         tables = r"(my_reviews|new_reviews|bbc)\.csv"
         words = [re.sub("^run=.*", f"run={self.finished}", word) for word in arguments]
         words = [re.sub(tables, f"{self.world}/reviews.csv", word) for word in words]
-        done = self.shell(name, *words, **more)
-        assert done.returncode == 0, done.stderr
+        self.shell(name, *words, **more)
 
 
 def train(place: Place, *arguments: str) -> None:
@@ -104,14 +103,15 @@ def dashboard(place: Place, *arguments: str) -> None:
     if "dry_run=true" in arguments:
         place.run("dashboard", *arguments)
         return
-    done = place.shell("dashboard", *arguments, env={"WANDB_API_KEY": None, "NETRC": "/nowhere"})
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    nobody = {"WANDB_API_KEY": None, "NETRC": "/nowhere"}
+    done = place.shell("dashboard", *arguments, env=nobody, status=2)
+    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def search(place: Place, *arguments: str) -> None:
     """Is refused before it begins; tests/tools/test_search.py runs one."""
     pytest.importorskip("optuna")
-    done = place.shell("search", *arguments, "n_trials=0")
+    done = place.shell("search", *arguments, "n_trials=0", status=2)
     assert done.stderr.startswith("error: n_trials=0 must be")
 
 
@@ -171,11 +171,9 @@ def test_a_sweep_resumes(shell, small, tmp_path):
     (resume,) = (word for word in words_of(RESUMED) if word.startswith("resume="))
     job = [experiment, "seed=1", "model=mean", "model.net.layers=0", *small, "trainer.max_epochs=1"]
     folder = f"hydra.sweep.dir={resume.removeprefix('resume=')}"
-    first = shell("train", *job, folder, cwd=tmp_path, real=True)
-    assert first.returncode == 0, first.stderr
+    shell("train", *job, folder, cwd=tmp_path, real=True)
     assert len(list(tmp_path.rglob("metrics.json"))) == 1
     again = shell("train", *job, resume, cwd=tmp_path, real=True)
-    assert again.returncode == 0, again.stderr
     assert "1 job: 1 kept" in again.stdout
 
 

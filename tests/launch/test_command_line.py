@@ -13,10 +13,9 @@ from tests.models import RUNGS
 
 
 def test_a_wrong_value_gives_one_line_and_an_exit_status(shell):
-    done = shell("train", "seed=-1")
-    assert done.returncode == 2
+    done = shell("train", "seed=-1", status=2)
     assert done.stderr == "error: seed=-1 must be greater than or equal to 0\n"
-    done = shell("train", "epochs=2")
+    done = shell("train", "epochs=2", status=2)
     message = "error: there is no setting epochs; the nearest is trainer.max_epochs"
     assert done.stderr.startswith(message)
 
@@ -30,7 +29,6 @@ def help_text(shell, tmp_path_factory):
     (folder / "conf" / "experiment" / "mine.yaml").write_text(own)
     words = ("experiment=mine", "--config-dir", "conf", "seed=2")
     done = shell("train", *words, "--help", cwd=folder)
-    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -27,13 +27,12 @@ def loaded(stderr: str) -> list[str]:
 @pytest.mark.parametrize("command", slow_except(["train"], COMMANDS))
 def test_help_loads_nothing_slow(shell, command):
     done = shell(command, "--help", env=TIMED, real=True)
-    assert done.returncode == 0
     assert "hydra" in loaded(done.stderr)
     assert not (HEAVY | {"pydantic"}) & set(loaded(done.stderr))
 
 
 def test_settings_are_checked_before_torch_is_loaded(shell):
-    found = loaded(shell("train", "seed=-1", env=TIMED, real=True).stderr)
+    found = loaded(shell("train", "seed=-1", env=TIMED, real=True, status=2).stderr)
     assert "hydra" in found
     assert not HEAVY & set(found)
 

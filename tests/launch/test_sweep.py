@@ -77,8 +77,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes_where_it_was(
     before = [name for name, status in statuses(folder).items() if status == "done"]
     assert len(before) < 2, "it was not killed in the middle"
 
-    done = shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path, real=True)
-    assert done.returncode == 0, done.stderr
+    shell("train", "-m", *jobs, "seed=1,2", f"resume={folder}", cwd=tmp_path, real=True)
     kept = dict.fromkeys(before, "kept")
     assert statuses(folder) == {"mean-s1": "done", "mean-s2": "done"} | kept
     assert len(list(folder.rglob("metrics.json"))) == 2
@@ -122,15 +121,13 @@ def test_jobs_are_dealt_out_to_gpus_train_once_and_compute_what_single_runs_comp
     words += ["hydra.sweep.dir=sweep"]
     gpus = {"CUDA_VISIBLE_DEVICES": "4,7"}
     done = shell("train", "-m", *words, cwd=tmp_path, env=gpus, real=True)
-    assert done.returncode == 0, done.stderr
     assert "3 jobs side by side on GPU 4, 7" in done.stdout
     environments = (tmp_path / "sweep").glob("mean-s*/environment.json")
     visible = Counter(json.loads(file.read_text())["visible_devices"] for file in environments)
     assert visible == {"4": 1, "7": 1}
     lines = [line.split()[0] for line in done.stdout.splitlines() if "mean-s2-" in line]
     assert lines == ["done", "kept"]
-    alone = shell("train", *jobs, "seed=2", "hydra.run.dir=alone", cwd=tmp_path)
-    assert alone.returncode == 0, alone.stderr
+    shell("train", *jobs, "seed=2", "hydra.run.dir=alone", cwd=tmp_path)
     (job,) = tmp_path.glob("sweep/mean-s2-*")
     for name in ("predictions.parquet", "config.yaml"):
         assert (job / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
@@ -259,8 +256,7 @@ def test_jobs_run_on_a_cluster(jobs, shell, tmp_path, launcher):
     folder = tmp_path / "sweep"
     arguments = ["-m", *jobs, "seed=1", "optim.lr=0.02,-1"]
     arguments += [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
-    done = shell("train", *arguments, cwd=tmp_path, real=True)
-    assert done.returncode == 1, done.stderr
+    done = shell("train", *arguments, cwd=tmp_path, real=True, status=1)
     assert sorted(job["status"] for job in ended_jobs(folder).values()) == ["done", "failed"]
     assert "optim.lr=-1 must be greater than or equal to 0" in done.stdout + done.stderr
 
@@ -278,8 +274,7 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
     task |= dict.fromkeys(("PROCID", "LOCALID", "NODEID"), "0")
     task |= {"JOB_ID": "7", "JOB_NAME": "submitit", "NODELIST": "localhost"}
     env = {f"SLURM_{name}": value for name, value in task.items()}
-    done = shell("train", *arguments, cwd=tmp_path, env=env, real=True)
-    assert done.returncode == 0, done.stderr + done.stdout
+    shell("train", *arguments, cwd=tmp_path, env=env, real=True)
     configs = list(folder.glob("*/config.yaml"))
     found = {str(OmegaConf.load(file).trainer.devices) for file in configs}
     assert found == set(devices.split(","))
@@ -295,15 +290,13 @@ def test_several_processes_inside_a_sweep_share_one_folder_and_one_wandb_run(
 def test_the_end_of_a_failed_sweep_says_how_to_resume_it(jobs, shell, tmp_path):
     name = "it's 1, 2"
     words = ["-m", *jobs, "optim.lr=-1,-2"]
-    done = shell("train", *words, f"hydra.sweep.dir={name}", cwd=tmp_path, real=True)
-    assert done.returncode == 1, done.stderr
+    done = shell("train", *words, f"hydra.sweep.dir={name}", cwd=tmp_path, real=True, status=1)
     assert "2 jobs: 2 failed" in done.stdout
     (resume,) = re.findall(
         "^to resume it, repeat the command and add (.*)$", done.stdout, re.MULTILINE
     )
     (tmp_path / name / SWEEP_LOG).write_text("")
-    done = shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True)
-    assert done.returncode == 1, done.stderr
+    shell("train", *words, *shlex.split(resume), cwd=tmp_path, real=True, status=1)
     assert list(statuses(tmp_path / name).values()) == ["failed"]
 
 
@@ -312,9 +305,9 @@ def test_a_comma_separates_paths_in_a_sweep_without_an_option(small, shell, tmp_
     own = [word for word in small if not word.startswith("data.path=")]
     words = [*own, "model=mean", "seed=1"]
     ladder = ["experiment=ladder", *words, "hydra.sweep.dir=one"]
-    one = shell("train", *ladder, "data.path=no (1).csv", cwd=tmp_path)
+    one = shell("train", *ladder, "data.path=no (1).csv", cwd=tmp_path, status=2)
     assert "No such file or directory: 'no (1).csv'" in one.stderr
     for number, start in enumerate(("experiment=ladder", "hydra.mode=MULTIRUN")):
         more = ["data.path=no.csv,none.csv", f"hydra.sweep.dir={number}"]
-        shell("train", start, *words, *more, cwd=tmp_path)
+        shell("train", start, *words, *more, cwd=tmp_path, status=1)
         assert len(ended_jobs(tmp_path / str(number))) == 2

@@ -111,8 +111,8 @@ def test_lines_end_only_at_line_breaks(tmp_path, content, lines):
 
 def test_no_line_of_a_file_with_an_invalid_line_is_labeled(trained, shell, tmp_path):
     (tmp_path / "r.txt").write_bytes(b"a good film\n" * 5000 + b"caf\xe9\n")
-    done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt")
-    assert (done.returncode, done.stdout) == (2, "")
+    done = shell("predict", f"run={trained('mean')[0]}", f"file={tmp_path}/r.txt", status=2)
+    assert done.stdout == ""
     assert re.fullmatch(
         r"error: .*r\.txt, line 5001: .*byte 0x.. in position 3.*; save it as UTF-8\n",
         done.stderr,
@@ -125,8 +125,7 @@ def test_a_labeled_table_keeps_the_columns_that_are_asked_for(trained, shell, tm
         'id,review,label\n7,a great film,x\n007,dull,\nüber,"a, b",z\n'
     )
     arguments = ("file=new.csv", "column=review", f"keep={keep}", "out=found.csv")
-    done = shell("predict", f"run={trained('mean')[0]}", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    shell("predict", f"run={trained('mean')[0]}", *arguments, cwd=tmp_path)
     found = pd.read_csv(tmp_path / "found.csv", dtype=str)
     assert found["id"].tolist() == ["7", "007", "über"]
     assert found["text"].tolist() == ["a great film", "dull", "a, b"]
@@ -135,7 +134,7 @@ def test_a_labeled_table_keeps_the_columns_that_are_asked_for(trained, shell, tm
         assert found["input_label"].tolist()[::2] == ["x", "z"]
         assert set(found["label"]) <= {"neg", "pos"}
         again = ("file=found.csv", "keep=all", "out=twice.csv", "column=text")
-        assert shell("predict", f"run={trained('mean')[0]}", *again, cwd=tmp_path).returncode == 0
+        shell("predict", f"run={trained('mean')[0]}", *again, cwd=tmp_path)
         twice = pd.read_csv(tmp_path / "twice.csv", dtype=str)
         assert twice["input_label"].tolist()[::2] == ["x", "z"]
         assert twice["input_input_label"].tolist() == found["label"].tolist()

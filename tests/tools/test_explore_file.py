@@ -319,13 +319,12 @@ def test_names_and_texts_of_a_colleague_cannot_put_html_into_the_file(
 def test_the_command_writes_one_file_and_names_what_it_leaves_out(shell, folder_of, tmp_path):
     folders = f"runs=[{folder_of('mean')},{folder_of('convolved')}]"
     done = shell("explore", folders, "out=page.html", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert "Convolution cannot be computed in the browser" in done.stderr
     assert "test accuracy" in done.stdout
     assert onefile.GENERATOR_TAG in (tmp_path / "page.html").read_text()
     (tmp_path / "notes.html").write_text("mine")
-    refused = shell("explore", folders, "out=notes.html", cwd=tmp_path)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    refused = shell("explore", folders, "out=notes.html", cwd=tmp_path, status=2)
+    assert refused.stderr.count("\n") == 1, refused.stderr
     assert (tmp_path / "notes.html").read_text() == "mine"
 
 

@@ -18,7 +18,7 @@ from imdbattn.data.phrases import with_words_before
 from imdbattn.data.sources.order_probe import PAIRS, pair
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import SelfAttention
-from imdbattn.tools.faithfulness import attributions
+from imdbattn.tools.faithfulness import attributions, page
 from imdbattn.tools.faithfulness.attributions import (
     ATTRIBUTIONS,
     RAW,
@@ -44,6 +44,7 @@ from imdbattn.tools.faithfulness.erasure import (
 from imdbattn.tools.faithfulness.experiment import randomized_nets
 from imdbattn.tools.faithfulness.summary import MIN_REVIEWS, estimated
 from tests import nets
+from tests.made_up import claim, made_up_faithfulness
 from tests.marks import slow
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -317,3 +318,30 @@ def test_only_pairs_whose_original_was_held_out_are_read(tmp_path):
         read_edited_pairs(tmp_path / "pairs.tsv", ["neg", "pos"], ["another review"])
     with pytest.raises(UserError, match="does not begin with exactly one of bad, good"):
         read_edited_pairs(tmp_path, ["bad", "good"], ["A good film."])
+
+
+@pytest.mark.parametrize(
+    ("differences", "answer"),
+    [
+        ({"a": {"rollout": 0.1, "last_layer": -0.1}}, "yes: * better in 1 of 1 variants"),
+        ({"a": {"rollout": -0.1}}, "no: * worse in 1 of 1 variants"),
+        (
+            {"a": {"rollout": 0.1, "gradient": 0.2}},
+            "partly: * better in 1 of 1 variants; another attribution is"
+            " better than attention in 1",
+        ),
+        (
+            {"a": {"rollout": 0.1}, "b": {"last_layer": -0.1}, "c": {"rollout": 0.0}},
+            "partly: * better in 1, worse in 1, undecided in 1 of 3 variants",
+        ),
+    ],
+)
+def test_the_answer_follows_from_the_claims(differences, answer):
+    summary = made_up_faithfulness(tuple(differences))
+    summary["claims"] = [
+        claim(variant, "comprehensiveness", attribution, value)
+        for variant, differing in differences.items()
+        for attribution, value in differing.items()
+    ]
+    words = answer.replace("*", "compared with random words, attention is")
+    assert page.headline(summary) == f"{page.QUESTION} {words}"

@@ -52,7 +52,6 @@ def has_trained(folder: Path, trials: int) -> bool:
 def test_bad_trials_are_stopped_and_keep_their_state(words, shell, tmp_path, pruner):
     more = ["n_trials=8", f"pruner={pruner}", "startup_trials=1", "warmup_epochs=0"]
     done = shell("search", *words, *more, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     folder = tmp_path / "search"
     trials = trials_of(folder)
     assert len(trials) == 8
@@ -98,16 +97,14 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp
     assert not (folder / "search.json").exists()
     kept = {file: file.stat().st_mtime_ns for file in folder.glob("trial-*/metrics.json")}
     done = shell("search", "resume=search", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert "(resumes)" in done.stdout
     assert epochs_of(folder) == {f"trial-{n:03}": [*range(1, EPOCHS + 1)] for n in range(5)}
     assert kept == {file: file.stat().st_mtime_ns for file in kept}
     if n_jobs == 1:
-        whole = shell("search", *words, *more, "hydra.run.dir=whole", cwd=tmp_path)
-        assert whole.returncode == 0, whole.stderr
+        shell("search", *words, *more, "hydra.run.dir=whole", cwd=tmp_path)
         assert trials_of(folder) == trials_of(tmp_path / "whole")
     # It can be continued
-    assert shell("search", "resume=search", "n_trials=6", cwd=tmp_path).returncode == 0
+    shell("search", "resume=search", "n_trials=6", cwd=tmp_path)
     assert Counter(trial["state"] for trial in trials_of(folder)) == {"finished": 6}
 
 
@@ -115,7 +112,6 @@ def test_a_killed_search_resumes_and_loses_or_repeats_no_trial(words, shell, tmp
 def test_failed_trials_are_named_and_avoided(words, shell, tmp_path):
     more = ["space.model.net.layer.heads=[1,2,3]", "n_trials=6", "pruner=none"]  # 3 do not divide
     done = shell("search", *words, *more, "trainer.max_epochs=1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     trials = trials_of(tmp_path / "search")
     states = Counter(trial["state"] for trial in trials)
     assert states["finished"] == 6
@@ -136,8 +132,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "message"), WRONG)
 def test_wrong_input_ends_in_one_line_and_writes_nothing(shell, tmp_path, words, message):
-    done = shell("search", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    done = shell("search", *words, cwd=tmp_path, status=2)
+    assert done.stdout == ""
     assert done.stderr.startswith(f"error: {message}"), done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
@@ -164,8 +160,8 @@ def test_a_class_and_a_place_that_a_search_folder_names_need_trust(
     (tmp_path / "search").mkdir()
     own = {"space": {"optim.lr": [0.1]}, "train": ["model=base", *train]}
     (tmp_path / "search" / "search.yaml").write_text(json.dumps(defaults("search") | own))
-    done = shell("search", f"resume={tmp_path}/search", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    done = shell("search", f"resume={tmp_path}/search", cwd=tmp_path, status=2)
+    assert done.stderr.count("\n") == 1, done.stderr
     assert message in done.stderr
 
 
@@ -176,19 +172,16 @@ def test_a_search_is_resumed_from_any_folder_with_the_settings_of_its_trials(
     own = [word for word in words if not word.startswith("data.path=")]
     own += ["data.path='${oc.env:IMDBATTN_NAME} reviews.csv'"]
     more = ["n_trials=1", "trainer.max_epochs=1"]
-    done = shell("search", *own, *more, cwd=tmp_path, env={"IMDBATTN_NAME": "my"})
-    assert done.returncode == 0, done.stderr
+    shell("search", *own, *more, cwd=tmp_path, env={"IMDBATTN_NAME": "my"})
     (tmp_path / "inner").mkdir()
     resume = ["resume=../search", "n_trials=2"]
-    done = shell("search", *resume, cwd=tmp_path / "inner")
-    assert done.returncode == 0, done.stderr
+    shell("search", *resume, cwd=tmp_path / "inner")
     runs = map(Run, tmp_path.glob("search/trial-*"))
     assert [run.trusted_settings["data"]["path"] for run in runs] == 2 * [str(reviews)]
 
     file = tmp_path / "search" / "search.yaml"
     file.write_text(file.read_text().replace("layers=1", "layers=2"))
-    done = shell("search", *resume, cwd=tmp_path / "inner")
-    assert done.returncode == 2
+    done = shell("search", *resume, cwd=tmp_path / "inner", status=2)
     assert "has another `train` or `seed` than the trials of this search" in done.stderr
 
 
@@ -215,7 +208,6 @@ def test_settings_of_all_trials_may_need_those_of_a_trial(tmp_path):
 def test_no_trial_is_scored_on_test_and_the_best_by_validation_is_named(words, shell, tmp_path):
     more = ["n_trials=3", "trainer.max_epochs=1", "startup_trials=1", "warmup_epochs=0"]
     done = shell("search", *words, *more, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     runs = [Run(folder) for folder in sorted((tmp_path / "search").glob("trial-*"))]
     assert not any("test_accuracy" in run.metrics for run in runs)
     trials = trials_of(tmp_path / "search")
@@ -233,8 +225,7 @@ def test_the_pruner_sees_the_last_validation_of_each_epoch(words, shell, tmp_pat
     slow = "import time\n\ndef slow(labels, probabilities):\n    time.sleep(0.5)\n    return 1\n"
     (tmp_path / "metric.py").write_text(slow)  # the search looks at a trial within each epoch
     more = ["n_trials=1", "trainer.max_epochs=3", "trainer.val_check_interval=0.5"]
-    done = shell("search", *words, *more, "choose_by=metric.slow", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    shell("search", *words, *more, "choose_by=metric.slow", cwd=tmp_path)
     journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "search/journal.log"))
     storage = optuna.storages.JournalStorage(journal)
     (trial,) = optuna.load_study(study_name="search", storage=storage).trials
@@ -248,7 +239,6 @@ def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, sm
     words += ["+search=residual", "model.net.layers=1", "trainer.max_epochs=1"]
     words += ["n_trials=2", "seeds=1", "pruner=none"]
     done = shell("search", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("runs/*/*-search")
     trials = [json.loads(file.read_text()) for file in folder.glob("trial-00?/metrics.json")]
     (best,) = folder.glob("best/residual-s1-*/metrics.json")
@@ -257,8 +247,7 @@ def test_the_command_of_the_best_settings_gives_the_same_numbers_again(shell, sm
     *_, last = done.stdout.splitlines()
     assert f" {100 * metrics['test_accuracy']:.1f} % (seeds: 1) with: python -m" in last
     words = shlex.split(last.partition("imdbattn.train ")[2])
-    again = shell("train", *words, "hydra.run.dir=again", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    shell("train", *words, "hydra.run.dir=again", cwd=tmp_path)
     repeated = json.loads((tmp_path / "again" / "metrics.json").read_text())
     assert repeated["test_accuracy"] == metrics["test_accuracy"]
     assert repeated["val_loss"] == metrics["val_loss"]
