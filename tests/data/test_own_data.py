@@ -1,7 +1,6 @@
 """A user's own table is read as a stream, labeled, scored by class, and limited."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,12 +21,6 @@ from imdbattn.tasks.metrics import confusion, details
 from tests.commands import label_texts
 
 TEXTS = ["a good film", "", 'a "dull", bad\nfilm\twith an é', "the plot was lovely", "awful " * 700]
-
-
-def write_texts(file: Path, texts: list[str], column: str = "text") -> Path:
-    """A table with these texts in a column behind another one."""
-    write_chunks(file, [{"number": [*range(len(texts))], column: texts}])
-    return file
 
 
 HARD = st.sampled_from("a \\\r\n\t,\"';\x85\u2028")
@@ -59,7 +52,8 @@ def test_a_written_column_may_have_no_values_in_some_chunks(tmp_path, suffix):
 
 def test_a_table_is_labeled_into_a_table(trained, settings, shell, tmp_path):
     folder, metrics = trained("residual_pe")
-    file = write_texts(tmp_path / "in.csv", TEXTS, "re, view")
+    file = tmp_path / "in.csv"
+    write_chunks(file, [{"number": [*range(len(TEXTS))], "re, view": TEXTS}])
     out = tmp_path / "new" / "out.csv"
     done = shell("predict", f"run={folder}", f"file={file}", "column=re, view", f"out={out}")
     assert done.stdout.splitlines() == [f"predictions: {out}"]

@@ -17,18 +17,14 @@ from tests.world import TRANSLATION
 CHINESE = "这部电影很好看我喜欢不无聊失望情节演员糟糕精彩感动"
 
 
-def chinese_reviews(folder, count=60):
-    """A table of reviews without spaces between words, each with a number and a period."""
-    draw = random.Random(0)
-    rows = [f"{''.join(draw.choices(CHINESE, k=12))} {n % 10} .,{n % 2}" for n in range(count)]
-    (folder / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
-    return folder / "zh.csv"
-
-
 def test_text_of_which_the_vectors_know_nothing_is_refused_unless_it_is_meant(
     settings, small, tmp_path, caplog
 ):
-    words = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={chinese_reviews(tmp_path)}"]
+    """Reviews without spaces between words, each with a number and a period, which are known."""
+    draw = random.Random(0)
+    rows = [f"{''.join(draw.choices(CHINESE, k=12))} {n % 10} .,{n % 2}" for n in range(60)]
+    (tmp_path / "zh.csv").write_text("text,label\n" + "\n".join(rows) + "\n", "utf-8")
+    words = [*small, "model=mean", "trainer.max_epochs=1", f"data.path={tmp_path}/zh.csv"]
     with pytest.raises(
         UserError, match=r"0\.0% of the words .*data\.vectors\.path.*data\.tokenizer"
     ):
