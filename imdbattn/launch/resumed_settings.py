@@ -59,7 +59,8 @@ def check_unchanged(settings: NestedDict, saved: NestedDict, keys: list[str], fo
     current = with_absolute_paths(training_settings(settings).dump())
     values, saved_values = flat_without(current, *NO_EFFECT), flat_without(saved, *NO_EFFECT)
     for key, chosen_later in (("data.source", "auto"), ("data.batch_tokens", None)):
-        if values[key] == chosen_later:  # the run has recorded what it chose
+        # the run has recorded what it chose; a source of one's own has no such key
+        if key in values and values[key] == chosen_later:
             values[key] = saved_values.get(key)
     for key in dict.fromkeys([*values, *saved_values]):
         if is_in_groups(key, *keys) and values.get(key) != saved_values.get(key):

@@ -79,6 +79,11 @@ def test_a_source_of_ones_own_trains_and_its_run_is_used_again_with_trust(
         load_predictor(settings(f"run={run}", config="predict"))
     with pytest.raises(UserError, match="add trust=filmsets"):
         resumed_settings(composed(f"resume={run}"), [f"resume={run}"], tmp_path / "run")
+    again = [*words, f"resume={run}", "trust=filmsets"]  # as a job of a resumed sweep
+    assert resumed_settings(composed(*again), again, tmp_path / "run")["data"]["source"] == source
+    again[again.index("+data.source.count=80")] = "+data.source.count=81"
+    with pytest.raises(UserError, match=r"own settings: data\.source\.count=80, not 81"):
+        resumed_settings(composed(*again), again, tmp_path / "run")
     cfg = settings(f"run={run}", "trust=filmsets", config="predict")
     (found,), _ = label_texts(cfg, ["a good film"])
     assert found.label in ("0", "1")
