@@ -85,6 +85,8 @@ def keys_of(config_name: str, arguments: Sequence[str]) -> list[str]:
         for argument in arguments
         if (conf_dir() / argument.lstrip("+").partition("=")[0]).is_dir()
     ]
-    with suppress(Exception), initialized():
-        return [*flattened(to_dict(hydra.compose(config_name, chosen)))]
+    # Several choices of a sweep, and choices in a folder of one's own, cannot be composed here.
+    for overrides in (chosen, []):
+        with suppress(Exception), initialized():
+            return [*flattened(to_dict(hydra.compose(config_name, overrides)))]
     return []

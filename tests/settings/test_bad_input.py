@@ -100,6 +100,10 @@ HYDRA: dict[str, tuple[Arguments, str]] = {  # of imdbattn.train
         typed("data.vectors.pth=x"),
         r"no setting data\.vectors\.pth; the nearest is data\.vectors\.path",
     ),
+    "misspelt in a sweep": (
+        typed("-m", "model=mean,base", "data.pth=x"),
+        r"no setting data\.pth; the nearest is data\.path",
+    ),
     "no value": (typed("optim.lr", "=0.01"), r"error: optim\.lr: a setting is name=value, without"),
     "dashes": (typed("--model", "mean"), "error: --model: a setting has no dashes: model=value"),
     "a variable that is not set": (
