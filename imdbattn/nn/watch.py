@@ -1,10 +1,9 @@
-"""Lists the attention weights of a network, measures their entropy, and estimates from them the
-share of each input.
+"""Lists the attention weights of a network, and measures their entropy.
 
 Shape suffixes: B reviews, H heads, Q queries, K keys, T positions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,31 +41,6 @@ def append_weights(
     output: object,
 ) -> None:
     weights.append(module.attention_weights(*inputs, **options))
-
-
-def collect_attention_of_parts(
-    net: nn.Module, run: Callable[[], Tensor]
-) -> tuple[Tensor, list[Tensor], list[bool]]:
-    """Returns what `run` returns, the weights of each layer and of the pooling, and whether each
-    layer adds x itself.
-
-    run: calls the net once. Raises ValueError for a custom part without `attention_weights`
-    or, in layers, without `skip`.
-    """
-    # A custom model may have other parts.
-    parts: list[Any] = [*getattr(net, "layers", ()), getattr(net, "pooling", net)]
-    with collect_attention(parts) as collected:
-        result = run()
-    for part, weights in zip(parts, collected, strict=True):
-        is_pooling = part is parts[-1]
-        name = f"{type(part).__module__}.{type(part).__qualname__}"
-        if not (len(weights) == 1 and weights[0].ndim == 4) or (
-            weights[0].shape[2] != (1 if is_pooling else weights[0].shape[3])
-        ):
-            raise ValueError(f"{name} has no method `attention_weights` that returns (B, H, Q, K)")
-        if not (is_pooling or hasattr(part, "skip")):
-            raise ValueError(f"{name} has no attribute `skip`")
-    return result, [weights[0] for weights in collected], [part.skip for part in parts[:-1]]
 
 
 def has_attention_weights(module: nn.Module) -> bool:
@@ -125,17 +99,3 @@ class BatchAttention(NamedTuple):
         """Returns each review's mean over its queries, (B, H)."""
         mask_B1Q = self.is_query_BQ[:, None]
         return (values_BHQ * mask_B1Q).sum(-1) / mask_B1Q.sum(-1)
-
-
-def rollout(weights: Sequence[Tensor], skips: Sequence[bool]) -> Tensor:
-    """Returns (B, T), each row summing to 1: the share of each input position in the pooled vector.
-
-    Attention rollout (Abnar & Zuidema 2020, equation 1). weights: (B, H, T, T) of each layer, then
-    (B, 1, 1, T) of the pooling, as `collect_attention` lists them. skips: for each layer whether x
-    is added to f(x); it then counts as (A + I) / 2.
-    """
-    *layers, share_B1T = (each.mean(1) for each in weights)
-    for weights_BTT, skip in zip(reversed(layers), reversed(skips), strict=True):
-        passed_B1T = share_B1T @ weights_BTT
-        share_B1T = (passed_B1T + share_B1T) / 2 if skip else passed_B1T
-    return share_B1T.squeeze(1)

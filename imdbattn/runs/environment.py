@@ -103,7 +103,7 @@ def environment() -> NestedDict:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor(),
-        "memory_gb": memory_gb(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "float32_products": "oneDNN" if uses_onednn() else "torch's default",
@@ -136,14 +136,6 @@ def processor() -> str | None:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or None
-
-
-def memory_gb() -> float | None:
-    """Returns the memory of this machine in gigabytes (10^9 bytes); None where it is unknown."""
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
-    except (AttributeError, OSError, ValueError):  # Windows, for example, has no such values
-        return None
 
 
 def version(package: str) -> str | None:

@@ -9,8 +9,9 @@ from torch import nn
 
 from imdbattn.nn.beyond.attention import LabelHead, LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, SelfAttention, WordPositions
+from imdbattn.nn.rollout import rollout
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, sequence_mask
-from imdbattn.nn.watch import collect_attention, rollout
+from imdbattn.nn.watch import collect_attention
 
 SCORES = (ScaledDot, Dot, Bilinear, Additive)
 

@@ -27,7 +27,7 @@ from imdbattn.data.word_vectors import WordVectors, load_vectors
 from imdbattn.errors import UserError
 from imdbattn.io.files import Metadata, SavedNet
 from imdbattn.nn.beyond.attention import LabelQueryPooling
-from imdbattn.nn.watch import collect_attention_of_parts, rollout
+from imdbattn.nn.rollout import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from imdbattn.errors import UserError
 from imdbattn.nn.ladder import NoPositions, SelfAttention
-from imdbattn.nn.watch import rollout
+from imdbattn.nn.rollout import rollout
 
 PartNumber = Annotated[int, Field(ge=1)]  # the number of a layer or a head
 

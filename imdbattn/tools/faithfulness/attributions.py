@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from imdbattn.data.ragged import Batch
 from imdbattn.nn.beyond.attention import LabelQueryPooling, ProjectedAttention
 from imdbattn.nn.ladder import Attention, Classifier, MeanPooling, WordPositions
-from imdbattn.nn.watch import collect_attention_of_parts, rollout
+from imdbattn.nn.rollout import collect_attention_of_parts, rollout
 from imdbattn.tools.faithfulness.erasure import (
     in_chunks,
     keep_words,
