@@ -158,7 +158,7 @@ ONLY_SOME_RUNS = {"launch/job", "launch/job_process", "launch/sweep", "launch/re
 ONLY_SOME_RUNS |= {"folders/run", "tasks/weights", "tasks/chosen_metric", "data/extra"}
 ONLY_SOME_RUNS |= {"data/vector_files", "tracking/wandb_logger", "runs/resume", "runs/early_end"}
 ONLY_SOME_RUNS |= {"tasks/tuned_words", "tasks/lazy_rows", "tasks/reviews/class_weights"}
-ONLY_SOME_RUNS |= {"nn/rollout"}
+ONLY_SOME_RUNS |= {"nn/rollout", "runs/epoch_bar"}
 
 
 @pytest.mark.slow

@@ -16,10 +16,11 @@ from imdbattn.runs.environment import speed_up_cpu
 from imdbattn.settings.command_settings import (
     ExploreSettings,
     FaithfulnessSettings,
+    LocalDataSettings,
     PredictSettings,
     RunCommandSettings,
 )
-from imdbattn.settings.keys import NestedDict, overlay
+from imdbattn.settings.keys import overlay
 from imdbattn.settings.schema import TrainingSettings, validate_as
 from imdbattn.tasks.prediction import Prediction
 from imdbattn.tasks.predictor import Predictor
@@ -50,14 +51,19 @@ def open_settings(options: RunCommandSettings) -> tuple[TrainingSettings, Path]:
         log.warning(
             "run=%s is not finished: these are the weights of its best epoch so far", options.run
         )
-    return with_changes(settings, options.data.model_dump()), checkpoint
+    return with_changes(settings, options.data), checkpoint
 
 
-def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettings:
-    """Returns a run's settings with the `data` settings of this call. Raises UserError for a
-    setting that the run does not have.
+def with_changes(settings: TrainingSettings, data: LocalDataSettings) -> TrainingSettings:
+    """Returns a run's settings with the `data` settings of this call, and with the sources that its
+    paths imply. Raises UserError for a setting that the run does not have.
     """
-    recorded, changes = settings.data.dump(), changes_of_call(data)
+    recorded, given = settings.data.dump(), overlay({}, data.model_dump())
+    changes = {key: value for key, value in given.items() if value != {}}
+    if "path" in changes:
+        changes["source"] = "path"
+    if "path" in changes.get("vectors", {}):
+        changes["vectors"]["source"] = "auto"
     lengths, trained = changes.get("test_lengths"), recorded.get("lengths")
     if lengths and trained and lengths[0] <= trained[1]:
         raise UserError(
@@ -68,18 +74,8 @@ def with_changes(settings: TrainingSettings, data: NestedDict) -> TrainingSettin
         unused.add("cache_dir")
     if "source" in changes:  # it replaces the run's data, and is read completely
         unused |= recorded.keys() & {"path", "hub", "hub_config", "hub_splits", "limit"}
-    data = overlay(recorded | dict.fromkeys(unused), changes)
-    return settings.model_copy(update={"data": validate_as(type(settings.data), data, "data")})
-
-
-def changes_of_call(data: NestedDict) -> NestedDict:
-    """Returns the `data` settings that a call gives, with the sources that its paths imply."""
-    changes = {key: value for key, value in overlay({}, data).items() if value != {}}
-    if changes.get("path"):
-        changes["source"] = "path"
-    if changes.get("vectors", {}).get("path"):
-        changes["vectors"] = changes["vectors"] | {"source": "auto"}
-    return changes
+    values = overlay(recorded | dict.fromkeys(unused), changes)
+    return settings.model_copy(update={"data": validate_as(type(settings.data), values, "data")})
 
 
 def load_predictor(options: RunCommandSettings) -> tuple[Any, Path]:

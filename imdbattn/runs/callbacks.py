@@ -1,5 +1,5 @@
-"""Lightning callbacks: progress, throughput, a last validation, and a check for losses that are not
-finite.
+"""Lightning callbacks: a line per epoch, throughput, a last validation, and a check for losses that
+are not finite.
 """
 
 import logging
@@ -9,7 +9,6 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tqdm import tqdm
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import is_first_process
@@ -17,38 +16,18 @@ from imdbattn.tasks.learner import Step, from_all
 
 log = logging.getLogger(__name__)
 LOWER_RATES = "try a lower optim.lr and, with optim=muon, a lower optim.matrix_lr"
-BAR = "{desc} |{bar:30}| {n_fmt}/{total_fmt} {remaining} {postfix}"
 
 
-class Progress(L.Callback):
-    """Logs a line per epoch. has_bar: whether a terminal also shows a progress bar."""
+class EpochLine(L.Callback):
+    """Logs a line per epoch."""
 
-    def __init__(self, has_bar: bool):
-        self.has_bar = has_bar
-        self.bar: tqdm | None = None
+    def __init__(self) -> None:
         self.scores: dict[str, float] | None = None  # from this epoch's validation
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        # Reading the loss waits for a GPU, so it is read more rarely there.
-        every = 10 if module.device.type == "cpu" else trainer.log_every_n_steps
-        done = trainer.fit_loop.epoch_loop.batch_idx + 1  # the last of several steps
-        if done % every or not (self.has_bar and trainer.is_global_zero):
-            return
-        if self.bar is None:  # disable=None hides it without a terminal
-            total = trainer.num_training_batches
-            self.bar = tqdm(
-                desc=epoch_name(trainer), total=total, bar_format=BAR, leave=False, disable=None
-            )
-        self.bar.update(done - self.bar.n)
-        if module.epoch_sums:
-            loss, _, answers = torch.stack(module.epoch_sums[-every:]).sum(0).tolist()
-            self.bar.set_postfix_str(f"loss {loss / answers:.4f}")
 
     def on_validation_end(self, trainer, module) -> None:
         self.scores = module.scores.metrics
 
     def on_train_epoch_end(self, trainer, module) -> None:
-        self.close_bar()
         line = epoch_name(trainer)
         if means := module.epoch_means():  # the module clears the sums after the callbacks
             line += f"  train loss {means['train/loss'].item():.4f}"
@@ -59,14 +38,6 @@ class Progress(L.Callback):
         if trainer.is_global_zero:
             log.info(line)
         self.scores = None
-
-    def on_exception(self, trainer, module, exception) -> None:
-        self.close_bar()
-
-    def close_bar(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-        self.bar = None
 
 
 def epoch_name(trainer: L.Trainer) -> str:

@@ -44,7 +44,7 @@ def evaluate(
     write: whether to write them into evaluations/ of its folder. Raises UserError for wrong input,
     or if the run's data have changed.
     """
-    settings, split = with_changes(predictor.settings, options.data.model_dump()), options.split
+    settings, split = with_changes(predictor.settings, options.data), options.split
     changed = changed_data(options)
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
     corpus = predictor.corpus(settings.data, keep_splits=other_data)

@@ -80,11 +80,11 @@ def restore_curve(csv_logger: Any, file: Path, curve: str) -> None:
     writer.metrics_keys = curve.splitlines()[0].split(",")
 
 
-def restore_random_state(
+def restore_at_start(
     state: Mapping[str, torch.Tensor], trainer: L.Trainer, module: L.LightningModule
 ) -> None:
-    """Restores torch's random state, as late as possible: other components draw random numbers
-    during their setup. state: of this process.
+    """Restores what must wait until training starts: torch's random state, because other components
+    draw random numbers during their setup. state: of this process.
     """
     loop = trainer.fit_loop.epoch_loop
     if loop.batch_progress.current.completed == 0:

@@ -127,9 +127,9 @@ class RunState(L.Callback):
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.begin(trainer)
         if self.loaded:
-            from imdbattn.runs.resume import restore_random_state
+            from imdbattn.runs.resume import restore_at_start
 
-            restore_random_state(self.loaded["ranks"][trainer.global_rank], trainer, module)
+            restore_at_start(self.loaded["ranks"][trainer.global_rank], trainer, module)
         self.signals.phase = "in training"
         self.signals.defer()  # training stops before its next step
 

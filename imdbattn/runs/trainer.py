@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from imdbattn.errors import UserError, wrapping_errors
-from imdbattn.runs.callbacks import Progress
+from imdbattn.runs.callbacks import EpochLine
 from imdbattn.runs.run_state import AtomicCheckpointIO
 from imdbattn.settings.objects import import_class, instantiate
 from imdbattn.settings.schema import TrainerSettings, TrainingSettings
@@ -66,7 +67,11 @@ def build_trainer(
     values = instantiate(values, "trainer", object)
     has_user_bar = any(isinstance(callback, ProgressBar) for callback in user_callbacks)
     callbacks = [*callbacks, *user_callbacks]
-    callbacks.append(Progress(has_bar=settings.enable_progress_bar and not has_user_bar))
+    if settings.enable_progress_bar and not has_user_bar and sys.stderr.isatty():
+        from imdbattn.runs.epoch_bar import EpochBar
+
+        callbacks.append(EpochBar())
+    callbacks.append(EpochLine())
     plugins: list[object] = [AtomicCheckpointIO(), *user_plugins]
     if SLURMEnvironment.detect():
         # RunState requeues the job between two steps.
