@@ -47,7 +47,7 @@ from imdbattn.report.variants import (
 )
 from imdbattn.settings.command_settings import CompareSettings
 from imdbattn.settings.keys import flattened
-from imdbattn.tasks.chosen_metric import metric_of
+from imdbattn.tasks.chosen_metric import checked_metric
 from imdbattn.tasks.metrics import confusion, is_uneven, macro_f1, short_name
 
 # Settings that a report states if they are equal
@@ -217,7 +217,7 @@ def values_by_text(
     """
     if name == "accuracy":
         return statistics.by_text(right_NS, text_index_N)
-    metric = metric_of(name, "metric")
+    metric = checked_metric(name, "metric")
     probabilities = [seed.probabilities_NC for seed in seeds if seed.probabilities_NC is not None]
     if len(probabilities) < len(seeds):
         raise UserError(f"metric={name} needs probabilities of classes, as classifiers have")

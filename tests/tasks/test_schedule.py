@@ -14,7 +14,7 @@ from imdbattn.data.ragged import Batch, ragged_from_lists
 from imdbattn.errors import UserError
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
-from imdbattn.tasks.chosen_metric import metric_of
+from imdbattn.tasks.chosen_metric import checked_metric, metric_of
 from imdbattn.tasks.reviews.class_weights import class_weights
 from imdbattn.tasks.reviews.module import ReviewClassifier, ReviewScores
 from tests.resuming import saved
@@ -153,7 +153,7 @@ def test_a_metric_of_ones_own_replaces_no_other_value_of_a_split(small, settings
     assert "fingerprint" in names
     for name in names:
         with pytest.raises(UserError, match="choose another name than accuracy"):
-            metric_of(f"builtins.{name}", "choose_by")
+            checked_metric(f"builtins.{name}", "choose_by")
 
 
 def test_a_metric_of_ones_own_that_is_not_a_number_is_named(small, settings, own_module, tmp_path):

@@ -46,9 +46,9 @@ class ReviewData(BatchData):
     @staticmethod
     def read(settings: ReviewSettings) -> ReviewCorpus:
         if settings.choose_by not in ("accuracy", "loss"):
-            from imdbattn.tasks.chosen_metric import metric_of
+            from imdbattn.tasks.chosen_metric import checked_metric
 
-            metric_of(settings.choose_by, "choose_by")  # refuses a wrong one before data are read
+            checked_metric(settings.choose_by, "choose_by")  # before data are read
         corpus = load_reviews(settings.data)
         if settings.data.extra:
             from imdbattn.data.extra import with_extra
