@@ -5,7 +5,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from imdbattn.launch.command import run_command
-from imdbattn.runs.signals import BEFORE_TRAINING, StopOnSignals
 
 
 def train(cfg: DictConfig) -> float | None:
@@ -17,8 +16,8 @@ def train(cfg: DictConfig) -> float | None:
 
         return run_job(cfg)
 
-    with StopOnSignals(BEFORE_TRAINING):
-        from imdbattn.launch.single_run import run_single
+    from imdbattn.launch.single_run import run_single
+
     return run_single(cfg)
 
 

@@ -172,3 +172,11 @@ def test_without_a_progress_bar_each_epoch_has_its_line(trained_with, caplog):
     caplog.set_level("INFO")
     trained_with("trainer.enable_progress_bar=false")
     assert any(line.startswith("epoch 1/1  train loss") for line in caplog.messages)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_shows_a_progress_bar(own, trained_with, capfd, monkeypatch, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    trained_with("trainer.enable_progress_bar=true", "data.batch_tokens=32")
+    assert ("epoch 1/1 |" in capfd.readouterr().err) == terminal

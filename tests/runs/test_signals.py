@@ -88,7 +88,7 @@ def test_a_signal_before_training_ends_the_command_in_one_line(small, tmp_path):
     pipes = {"stderr": subprocess.STDOUT, "stdout": subprocess.PIPE}
     with started_command("train", *words, cwd=tmp_path, **pipes) as process:
         wait_for(lambda: process.poll() is not None or (tmp_path / "run").exists())
-        time.sleep(0.2)
+        time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         text = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 128 + signal.SIGTERM, text
