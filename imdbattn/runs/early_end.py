@@ -4,7 +4,7 @@ import lightning as L
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
 
-def reason_of(trainer: L.Trainer) -> str:
+def reason_of_early_end(trainer: L.Trainer) -> str:
     """Returns why training ended before its last epoch."""
     reason = "a callback, or the module, has set trainer.should_stop"
     if 0 <= trainer.max_steps <= trainer.global_step:

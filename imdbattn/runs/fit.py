@@ -289,9 +289,9 @@ def training_facts(
     }
     last = trainer.max_epochs or -1
     if epochs < last and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-        from imdbattn.runs.early_end import reason_of
+        from imdbattn.runs.early_end import reason_of_early_end
 
-        reason = reason_of(trainer)
+        reason = reason_of_early_end(trainer)
         facts["ended_early"] = {"epochs": facts["epochs"], "of": last, "reason": reason}
     if init := module.hparams.get("init_digest"):
         facts["init_digest"] = init

@@ -1,5 +1,5 @@
 """What a stopped run has saved, and how a run continues from it, on a CPU with the same bits as a
-run that was not interrupted. Runs that are not interrupted do not load this file.
+run that was not interrupted. Other runs do not load this file.
 """
 
 import logging
