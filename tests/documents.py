@@ -31,7 +31,7 @@ RESUMED = next(line for line in SWEEPS if "resume=" in line)
 
 def words_of(command: str) -> list[str]:
     """The command's name and its arguments."""
-    return shlex.split(command.partition("python -m imdbattn.")[2])
+    return shlex.split(command.partition("python -m imdbattn.")[2], comments=True)
 
 
 def section(page: str, heading: str) -> str:
@@ -50,7 +50,7 @@ def train_command(heading: str, word: str) -> list[str]:
     """The arguments of the train command in a section of docs/own_data.md that contains a word."""
     lines = section("own_data.md", heading).splitlines()
     (line,) = [one for one in lines if one.startswith("python -m imdbattn.train") and word in one]
-    return shlex.split(line)[3:]
+    return words_of(line)[1:]
 
 
 SINGLE = [line for line in COMMANDS if line not in SWEEPS]

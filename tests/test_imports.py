@@ -82,12 +82,6 @@ def test_a_room_imports_only_rooms_before_it():
     assert not wrong
 
 
-def test_the_core_imports_no_tool():
-    """In the list of rooms, the core ends with runs."""
-    core = ROOMS[: ROOMS.index("runs") + 1]
-    assert not [room for room in core if room.startswith("tools")]
-
-
 def test_every_import_of_the_package_resolves():
     wrong = []
     for module, tree in TREES.items():

@@ -1,7 +1,6 @@
 """A data source of one's own needs no edit of the package."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from imdbattn.launch.resumed_settings import resumed_settings
 from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
-from tests.documents import code, section
+from tests.documents import code, section, words_of
 
 SOURCES = """
 import numpy as np
@@ -145,9 +144,9 @@ def run_page(shell, text: str, module: Path, own: list[str], commands: int | Non
     (module.parent / "__init__.py").touch()
     module.write_text(code(text, "python"))
     for line in code(text, "sh").splitlines()[:commands]:
-        _, _, command, *arguments = shlex.split(line)
-        arguments += own if command == "imdbattn.train" else []
-        shell(command.removeprefix("imdbattn."), *arguments, cwd=module.parents[1])
+        command, *arguments = words_of(line)
+        arguments += own if command == "train" else []
+        shell(command, *arguments, cwd=module.parents[1])
 
 
 def test_the_source_of_the_page_trains_with_its_commands(shell, small, tmp_path):

@@ -1,7 +1,6 @@
 """Custom parts train; those that a run folder names are loaded only if the user trusts them."""
 
 import json
-import shlex
 import shutil
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
-from tests.documents import code, section
+from tests.documents import code, section, words_of
 
 LAYERS = """
 from pathlib import Path
@@ -144,8 +143,7 @@ def test_the_commands_of_the_template_of_the_page_run(shell, small, tmp_path):
         (tmp_path / name).write_text(code(page, kind))
     outputs = []
     for line in code(page, "sh").splitlines():
-        _, _, module, *arguments = shlex.split(line, comments=True)
-        command = module.removeprefix("imdbattn.")
+        command, *arguments = words_of(line)
         if command == "train" and "resume=runs/gated" not in arguments:
             arguments = [word.replace("seed=1,2", "seed=1") for word in arguments]
             arguments += [*small, "trainer.max_epochs=1"]
@@ -175,8 +173,7 @@ def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, 
     (tmp_path / "mypkg" / "__init__.py").touch()
     (tmp_path / "mypkg" / "metrics.py").write_text(textwrap.dedent(indented))
     for line in code(page, "sh").splitlines():
-        _, _, module, *arguments = shlex.split(line, comments=True)
-        command = module.removeprefix("imdbattn.")
+        command, *arguments = words_of(line)
         if command == "train":
             arguments += [*small, "hydra.run.dir=runs/one"]
         done = shell(command, *arguments, cwd=tmp_path)
@@ -186,13 +183,6 @@ def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, 
             assert -5 <= metrics["val_saving"] <= 0
         else:
             assert ("macro F1" if "macro_f1" in line else "saving") in done.stdout
-
-
-def test_our_parts_work_in_another_project_as_documented():
-    page = section("own_parts.md", "## Our parts in your project")
-    exec(code(page, "python"), space := {})
-    assert space["y_BTD"].shape == (2, 9, 64)
-    assert space["logits_BC"].shape == (3, 2)
 
 
 KINDS = """
