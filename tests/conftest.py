@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from imdbattn.settings.schema import validate_as
 from imdbattn.tasks.task import training_settings
 from tests.commands import Done, run_here, run_process
 from tests.processes import ENVIRONMENT, environment
-from tests.world import write_world
+from tests.world import REVERSE, write_world
 
 os.environ |= ENVIRONMENT
 sys.path.append(PLUGINS)  # Hydra looks for its plugins once in a process
@@ -42,11 +42,6 @@ LEARNED = dict.fromkeys(("mean", "learned_query", "tuned_mean"), ("trainer.max_e
 LEARNED |= dict.fromkeys(
     ("base", "residual", "residual_pe"), ("trainer.max_epochs=8", "optim.lr=0.02")
 )
-
-
-def is_for(override: str, others: Sequence[str]) -> bool:
-    """Whether one of the small world is for the task of the others: pairs have their own data."""
-    return "task=seq2seq" not in others or not override.startswith("data.")
 
 
 def pytest_collection_finish() -> None:
@@ -211,7 +206,9 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
                 length = ("trainer.max_epochs=1",)
                 if not any(word.startswith("model.net") for word in overrides):
                     length = LEARNED.get(rung, length)
-                own = [word for word in small if is_for(word, overrides)]
+                own = [word for word in small if word not in overrides]
+                if "task=seq2seq" in overrides:  # pairs have their own data
+                    own = [word for word in own if not word.startswith("data.")]
                 own += [f"model={rung}", *length, "patience=null"]
                 fit(settings(*own, *overrides), folder)
         return folder
@@ -230,10 +227,10 @@ def trained(small, world, settings, shared, data_cache, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def folder_of(trained):
-    """folder_of("residual"): a run for the interactive page; residual_pe has two heads."""
-    from tests.explorer import WRITER
-
-    own = {"residual_pe": ["model.net.layer.heads=2"], WRITER[0]: WRITER[1:]}
+    """folder_of("residual"): a run for the interactive page; residual_pe has two heads, and
+    seq2seq_attention reverses strings.
+    """
+    own = {"residual_pe": ["model.net.layer.heads=2"], "seq2seq_attention": REVERSE}
     return lambda rung: trained(rung, *own.get(rung, []))[0]
 
 

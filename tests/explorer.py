@@ -24,11 +24,7 @@ CLASSIFIERS = (
     *("mean", "learned_query", "base", "residual_pe", "residual_cls", "tuned"),
     *("convolved", "log_counts", "label_query", "residual_rope"),
 )
-WRITER = (
-    *("seq2seq_attention", "task=seq2seq", "data=reverse", "data.letters=6", "data.lengths=[1,6]"),
-    *("data.train=200", "data.validation=40", "data.test=60", "model.net.hidden=16"),
-    *("model.net.width=8", "optim.lr=0.01", "trainer.max_epochs=3"),
-)
+WRITER = "seq2seq_attention"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OFFLINE = (

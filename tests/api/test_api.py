@@ -7,7 +7,6 @@ import pickle
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -24,7 +23,8 @@ import imdbattn
 from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.settings.keys import conf_dir
-from tests.commands import label_texts
+from tests.commands import label_texts, run_process
+from tests.processes import ROOT
 from tests.resuming import differences, saved
 from tests.world import BAD, FILLER, GOOD
 
@@ -55,9 +55,7 @@ def test_import_and_comparison_load_no_torch():
         print(*sys.modules, sep=",")
         imdbattn.compare
         print(*sys.modules, sep=",")"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
+    done = run_process(["-c", code], ROOT, os.environ)
     first, second = (set(line.split(",")) for line in done.stdout.splitlines())
     assert not {"torch", "lightning", "hydra", "pydantic", "numpy", "wandb", "pandas"} & first
     assert not {"torch", "lightning", "wandb", "datasets"} & second

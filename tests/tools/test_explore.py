@@ -31,7 +31,7 @@ HEADERS = pytest.importorskip("imdbattn.tools.explore.server").HEADERS  # which 
 @pytest.fixture(scope="module")
 def page(folder_of, page_of) -> Iterator[Page]:
     """A page of a run of each rung in CLASSIFIERS and of an encoder-decoder."""
-    page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER[0])))
+    page = page_of(*map(folder_of, (*CLASSIFIERS, WRITER)))
     with page.client:  # one event loop for all requests
         yield page
 
@@ -286,7 +286,7 @@ def test_positions_are_the_products_of_the_position_vectors(page):
 
 
 def test_the_encoder_decoder_gives_the_output_of_predict(page):
-    run = page.run(WRITER[0])
+    run = page.run(WRITER)
     model = imdbattn.load(page.runs.by_id[run].folder)
     for beams, source in itertools.product((1, 4), ("ABC", "FEDC", "A")):
         found = page.ask("write", run=run, text=source, beams=beams)

@@ -60,8 +60,8 @@ def test_a_model_without_its_layers_shows_their_boxes(page, address, open_page):
 
 
 def test_the_steps_and_beams_of_an_encoder_decoder_are_shown(page_of, folder_of, open_page):
-    page = page_of(folder_of(WRITER[0]))
-    expected = page.ask("write", run=page.run(WRITER[0]), text="FEDC", beams=3)
+    page = page_of(folder_of(WRITER))
+    expected = page.ask("write", run=page.run(WRITER), text="FEDC", beams=3)
     with served(page) as address:
         panel = open_page(address, urlencode({"source": "FEDC"})).locator("#written")
         for number, step in enumerate(expected.steps, 1):
