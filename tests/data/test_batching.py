@@ -215,9 +215,8 @@ def test_the_ranks_together_have_the_batch_of_one_process(ranks):
 
 
 def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_path):
-    cfg = settings(
-        *small, "data.batch_tokens=null", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
-    )
+    words = [*small, "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"]
+    cfg = settings(*words, "data.batch_tokens=null")
     metrics = fit(cfg, tmp_path)
     recorded = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert recorded["data"]["batch_tokens"] == 512
@@ -228,9 +227,7 @@ def test_the_size_of_a_batch_is_decided_once_and_recorded(settings, small, tmp_p
     assert ReviewData(cfg, many).batch_tokens == 1024, "tokens beyond data.max_tokens do not count"
     for typed in ("data.batch_tokens=null", "data.batch_tokens=512"):
         assert resumed_settings(cfg.dump(), [typed], tmp_path) == recorded
-    other = settings(
-        *small, "data.batch_tokens=1024", "data.max_tokens=5", "model=mean", "trainer.max_epochs=1"
-    )
+    other = settings(*words, "data.batch_tokens=1024")
     with pytest.raises(UserError, match=r"data\.batch_tokens=512, not 1024"):
         resumed_settings(other.dump(), ["data.batch_tokens=1024"], tmp_path)
 

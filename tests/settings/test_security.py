@@ -32,12 +32,15 @@ from tests.world import load
 
 @pytest.fixture
 def stranger(trained, tmp_path):
-    """stranger(change): a copy of a run whose config.yaml is change(its settings)."""
+    """stranger(change): a copy of a run. change alters the settings in its config.yaml, or returns
+    another text for it.
+    """
 
     def run(change) -> Path:
         folder = shutil.copytree(trained("residual_pe")[0], tmp_path / "stranger")
         config = folder / "config.yaml"
-        config.write_text(change(yaml.safe_load(config.read_text())))
+        settings = yaml.safe_load(config.read_text())
+        config.write_text(change(settings) or yaml.safe_dump(settings))
         return folder
 
     return run
@@ -63,12 +66,7 @@ def test_a_logger_of_a_run_folder_writes_nowhere_else(stranger, composed, tmp_pa
     logger = evil(
         "lightning.pytorch.loggers.CSVLogger", save_dir=str(tmp_path), name="", version=""
     )
-
-    def change(values: dict) -> str:
-        put("logger.own", logger)(values)
-        return yaml.safe_dump(values)
-
-    folder = stranger(change)
+    folder = stranger(put("logger.own", logger))
     typed = [f"resume={folder}", "test=true"]
     with pytest.raises(UserError, match=r"logger\.own\.\w+=.* may name a place outside .*: repeat"):
         resumed_settings(composed(*typed), typed, folder)
@@ -115,9 +113,8 @@ def test_an_untrusted_run_runs_no_code_and_reads_no_environment(
     canary = tmp_path / "canary"
     monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
 
-    def change(cfg: dict):
-        changed = STRANGERS[how](cfg)
-        text = changed if isinstance(changed, str) else yaml.safe_dump(cfg)
+    def change(cfg: dict) -> str:
+        text = STRANGERS[how](cfg) or yaml.safe_dump(cfg)
         return re.sub(r"CANARY(?=[}\]\n])", str(canary), text)
 
     folder = stranger(change)
@@ -138,12 +135,7 @@ def test_an_interpolation_in_a_run_folder_is_refused_by_whatever_reads_it(
 ):
     """Also in a text, which could be resolved, sent to a logger and written again."""
     monkeypatch.setenv("CANARYS_TOKEN", "tell-nobody-123")
-
-    def change(cfg: dict) -> str:
-        put("data.text_column", "${oc.env:CANARYS_TOKEN}")(cfg)
-        return yaml.safe_dump(cfg)
-
-    folder = stranger(change)
+    folder = stranger(put("data.text_column", "${oc.env:CANARYS_TOKEN}"))
     for read in (
         lambda: evaluate_run(settings(f"run={folder}", config="evaluate")),
         lambda: label_texts(settings(f"run={folder}", config="predict"), ["a film"]),
