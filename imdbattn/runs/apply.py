@@ -58,8 +58,8 @@ def with_changes(settings: TrainingSettings, data: LocalDataSettings) -> Trainin
     """Returns a run's settings with the `data` settings of this call, and with the sources that its
     paths imply. Raises UserError for a setting that the run does not have.
     """
-    recorded, given = settings.data.dump(), overlay({}, data.model_dump())
-    changes = {key: value for key, value in given.items() if value != {}}
+    recorded = settings.data.dump()
+    changes = {key: value for key, value in overlay({}, data.model_dump()).items() if value != {}}
     if "path" in changes:
         changes["source"] = "path"
     if "path" in changes.get("vectors", {}):

@@ -88,10 +88,10 @@ def evaluate(
 
 def changed_data(options: EvaluateSettings) -> NestedDict:
     """Returns the `data` settings of a call that can change the scores."""
-    given = overlay({}, options.data.model_dump())
+    changes = overlay({}, options.data.model_dump())
     return {
         key: value
-        for key, value in given.items()
+        for key, value in changes.items()
         if value and not is_in_groups(f"data.{key}", *NO_EFFECT)
     }
 

@@ -254,10 +254,10 @@ class StepRecorder:
         if expected.norm is not None and result.norm is not None:
             numbers.append(("norm of the gradient", expected.norm, result.norm))
         for name, of_eager, of_replay in numbers:
-            one, other = of_eager.item(), of_replay.item()
-            if not is_close(other, one, scale=abs(one)):
+            eager_value, value = of_eager.item(), of_replay.item()
+            if not is_close(value, eager_value, scale=abs(eager_value)):
                 raise ValueError(
-                    f"a recorded step has a {name} of {other:g}, an eager one of {one:g}"
+                    f"a recorded step has a {name} of {value:g}, an eager one of {eager_value:g}"
                 )
         for start, end, replayed in zip(before, stepped, self.weights(), strict=True):
             moved, error = (end - start).norm().item(), (replayed - end).norm().item()
@@ -274,14 +274,14 @@ class StepRecorder:
         `more`, from the device.
         """
         groups = self.optimizer.param_groups
-        given = [{"lr": group["lr"], "capturable": group["capturable"]} for group in groups]
+        before = [{"lr": group["lr"], "capturable": group["capturable"]} for group in groups]
         for group, lr in zip(groups, self.lrs, strict=True):
             lr.fill_(group["lr"] * factor + more)
             group |= {"lr": lr, "capturable": True}
         try:
             yield
         finally:
-            for group, values in zip(groups, given, strict=True):
+            for group, values in zip(groups, before, strict=True):
                 group |= values
 
     def set_rates(self) -> None:

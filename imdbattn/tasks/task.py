@@ -53,8 +53,8 @@ class Task:
     @classmethod
     def class_of(cls, name: str, base: type[Class]) -> type[Class]:
         """Returns the class `data`, `module` or `predictor`, imported if it is a path."""
-        given = getattr(cls, name)
-        return import_class(given, f"task.{name}", base) if isinstance(given, str) else given
+        named = getattr(cls, name)
+        return import_class(named, f"task.{name}", base) if isinstance(named, str) else named
 
     @classmethod
     def find_source(cls, data: Any) -> Source | None:

@@ -142,11 +142,11 @@ class ClippedDistances(nn.Module):
         (1, 1, T, T).
         """
         distance_BTT = positions_BT[:, None] - positions_BT[:, :, None]
-        place_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
-        place_BHTT = place_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
-        bias_BHTR = self.bias_RH.T[:, None].expand(*place_BHTT.shape[:3], -1)
+        index_B1TT = (distance_BTT.clamp(-self.reach, self.reach) + self.reach)[:, None]
+        index_BHTT = index_B1TT.expand(-1, self.bias_RH.shape[1], -1, -1)
+        bias_BHTR = self.bias_RH.T[:, None].expand(*index_BHTT.shape[:3], -1)
         # F.embedding returns the same, but its backward pass is slower.
-        row_BHTT = bias_BHTR.gather(3, place_BHTT)
+        row_BHTT = bias_BHTR.gather(3, index_BHTT)
         return row_BHTT, torch.eye(positions_BT.shape[1]).to(row_BHTT)[None, None]
 
 

@@ -46,8 +46,8 @@ def counting_folds(labels_N: Tensor, folds: int) -> Tensor:
     """
     fold_N = torch.zeros_like(labels_N)
     for label in labels_N.unique():
-        (places,) = (labels_N == label).nonzero(as_tuple=True)
-        fold_N[places] = torch.arange(len(places), device=places.device) * folds // len(places)
+        (reviews,) = (labels_N == label).nonzero(as_tuple=True)
+        fold_N[reviews] = torch.arange(len(reviews), device=reviews.device) * folds // len(reviews)
     return fold_N
 
 
@@ -132,8 +132,8 @@ def count_phrases(
     counts_KCP = torch.stack(counts).unflatten(1, (folds, len(codes_P))).transpose(0, 1)
     whole_CP = counts_KCP.sum(0)
     whole_PC, *out_of_fold = (
-        F.pad(log_count_ratios(one_CP), (0, 0, 1, 0))
-        for one_CP in (whole_CP, *(whole_CP - counts_KCP))
+        F.pad(log_count_ratios(counts_CP), (0, 0, 1, 0))
+        for counts_CP in (whole_CP, *(whole_CP - counts_KCP))
     )
     cell_MO = fold_N[review_M][:, None] * len(whole_PC) + row_MO
     ratios_MF = F.embedding(cell_MO, torch.cat(out_of_fold)).flatten(1)

@@ -22,7 +22,7 @@ class MaskedWords(nn.Module):
     """
 
     guessed_G: Tensor
-    place_of_V: Tensor  # index of each id in guessed_G, -1 for an id that is not maskable
+    index_of_V: Tensor  # index of each id in guessed_G, -1 for an id that is not maskable
 
     def __init__(self, encoder: Classifier, guessed_G: Tensor, counts_G: Tensor, rows: int):
         super().__init__()
@@ -30,9 +30,9 @@ class MaskedWords(nn.Module):
         for part in (encoder.pooling, encoder.head):
             part.requires_grad_(False)
         self.register_buffer("guessed_G", guessed_G)
-        place_of_V = torch.full((rows,), -1)
-        place_of_V[guessed_G] = torch.arange(len(guessed_G))
-        self.register_buffer("place_of_V", place_of_V, persistent=False)
+        index_of_V = torch.full((rows,), -1)
+        index_of_V[guessed_G] = torch.arange(len(guessed_G))
+        self.register_buffer("index_of_V", index_of_V, persistent=False)
         width: int = encoder.embedding.width  # type: ignore[assignment]
         # It replaces every masked word; in the paper, some remain unchanged.
         self.mask_E = nn.Parameter(torch.zeros(width))
@@ -41,7 +41,7 @@ class MaskedWords(nn.Module):
 
     def is_maskable(self, tokens_BT: Tensor) -> Tensor:
         """Returns (B, T) bool: which words may be masked."""
-        return self.place_of_V[tokens_BT] >= 0
+        return self.index_of_V[tokens_BT] >= 0
 
     def forward(self, batch: Any, masked_BT: Tensor, indices_M: Tensor) -> tuple[Tensor, Tensor]:
         """Hides the words where `masked_BT` is True. Returns the logits (M, G) of some words, and
@@ -55,4 +55,4 @@ class MaskedWords(nn.Module):
         x_BTD = x_BTD[:, words.mask_BT.shape[1] - masked_BT.shape[1] :]  # <cls> is omitted
         vectors_GE = self.encoder.embedding(self.guessed_G)
         logits_MG = self.guess(x_BTD.flatten(0, 1)[indices_M]) @ vectors_GE.T + self.bias_G
-        return logits_MG, self.place_of_V[batch.tokens_BT.flatten()[indices_M]]
+        return logits_MG, self.index_of_V[batch.tokens_BT.flatten()[indices_M]]

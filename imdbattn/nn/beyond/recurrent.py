@@ -25,14 +25,14 @@ class BidirectionalGRU(nn.Module):
     def forward(self, x_BTD: Tensor, words: WordPositions) -> Tensor:
         # Both GRUs read the words before the padding, so padding changes no state of a word. This
         # is faster than packed sequences, whose backward pass is slow.
-        places_BT1 = reversed_places(words.mask_BT)[..., None]
+        positions_BT1 = reversed_positions(words.mask_BT)[..., None]
         from_left, _ = self.forwards(x_BTD)
-        from_right, _ = self.backwards(x_BTD.gather(1, places_BT1.expand_as(x_BTD)))
-        from_right = from_right.gather(1, places_BT1.expand_as(from_right))
+        from_right, _ = self.backwards(x_BTD.gather(1, positions_BT1.expand_as(x_BTD)))
+        from_right = from_right.gather(1, positions_BT1.expand_as(from_right))
         return torch.cat([from_left, from_right], -1)
 
 
-def reversed_places(mask_BT: Tensor) -> Tensor:
+def reversed_positions(mask_BT: Tensor) -> Tensor:
     """Returns the positions of the words in reverse order, then of the padding, (B, T)."""
-    place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-    return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - place_T, place_T)
+    position_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
+    return torch.where(mask_BT, mask_BT.sum(1, keepdim=True) - 1 - position_T, position_T)

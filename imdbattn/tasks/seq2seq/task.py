@@ -41,9 +41,9 @@ class Seq2SeqSettings(TrainingSettings):
     @classmethod
     def check_groups(cls, settings: Mapping[str, object]) -> Mapping[str, object]:
         """Raises UserError for data or a model of another task, before the settings are checked."""
-        given = flattened(settings)
-        are_pairs = not given.keys().isdisjoint(("data.letters", "data.languages"))
-        if not are_pairs or "model.net.hidden" not in given:
+        keys = flattened(settings).keys()
+        are_pairs = not keys.isdisjoint(("data.letters", "data.languages"))
+        if not are_pairs or "model.net.hidden" not in keys:
             raise UserError(
                 "task=seq2seq, data=reverse or translation, and a model for pairs (seq2seq,"
                 " seq2seq_attention and others) must be used together"
