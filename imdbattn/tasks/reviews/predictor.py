@@ -97,8 +97,8 @@ class ReviewPredictor(Predictor):
         corpus = load_reviews(data, keep_splits, self.vectors)
         if keep_splits and corpus.label_names == names and len(names) == len(labels):
             if names != labels:
-                given, own = ", ".join(names), ", ".join(labels)
-                log.info("%s: the labels %s are read as %s", data.path or data.source, given, own)
+                theirs, ours = ", ".join(names), ", ".join(labels)
+                log.info("%s: the labels %s are read as %s", data.path or data.source, theirs, ours)
             corpus = replace(corpus, label_names=labels, facts=corpus.facts | {"labels": labels})
         if corpus.label_names != labels:
             raise UserError(
@@ -208,18 +208,19 @@ class ReviewPredictor(Predictor):
         *layers, pooled = (weights_1HQK[0].float().cpu().numpy() for weights_1HQK in weights)
         pooling = getattr(net, "pooling", net)
         shows_attention = getattr(pooling, "shows_attention", True)
-        names = ["<cls>"] * cls + ([text[start:end] for start, end in spans] or ["<pad>"])
+        by_label = {}
+        if isinstance(pooling, LabelQueryPooling):
+            by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))
         attention = AttentionWeights(
-            keys=names,
+            keys=["<cls>"] * cls + ([text[start:end] for start, end in spans] or ["<pad>"]),
             layers=dict(enumerate(layers, 1)),
             pooling=pooled[:, 0].mean(0) if shows_attention else None,
             cls=bool(cls),
+            by_label=by_label,
         )
-        if isinstance(pooling, LabelQueryPooling):
-            by_label = dict(zip(self.metadata["labels"], pooled[:, 0], strict=True))
-            attention = replace(attention, by_label=by_label)
-        explanation = {"words": words, "attention": attention}
-        return self.result(text, probability_C.tolist(), bool(spans), **explanation)
+        return self.result(
+            text, probability_C.tolist(), bool(spans), words=words, attention=attention
+        )
 
     def result(
         self, text: str, probabilities: list[float], has_words: bool, **explanation: Any
