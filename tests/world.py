@@ -2,6 +2,7 @@
 
 import csv
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,14 @@ def load(cache: Path, **settings: object) -> WordVectors:
     """The vectors that these settings `data.vectors` name, cached in a folder."""
     every = {"source": "auto", "dim": None, "path": None} | settings
     return load_vectors(VectorSettings(**every), str(cache))
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> Path:
+    """Writes these texts into files of a folder, and returns the folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
 def write_world(folder: Path) -> None:

@@ -20,6 +20,7 @@ from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from imdbattn.tasks.task import task_of
 from tests.documents import train_command
+from tests.world import write_files
 
 WORDS = {0: "bad", 1: "good"}
 
@@ -179,11 +180,9 @@ def test_data_that_were_copied_elsewhere_are_the_same_and_edited_ones_are_not(
     data_settings, tmp_path
 ):
     """Otherwise a sweep would repeat its jobs, or a run would use other reviews from the cache."""
-    for name, folder in (("good", "pos"), ("bad", "neg")):
-        (tmp_path / "texts" / "train" / folder).mkdir(parents=True)
-        (tmp_path / "texts" / "train" / folder / "0_1.txt").write_text(f"a {name} film")
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "train.csv").write_text(TABLE)
+    files = {"pos/0_1.txt": "a good film", "neg/0_1.txt": "a bad film"}
+    write_files(tmp_path / "texts" / "train", files)
+    write_files(tmp_path / "tables", {"train.csv": TABLE})
     split_of("a").save_to_disk(tmp_path / "saved")
 
     def keys(folder):

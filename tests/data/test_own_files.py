@@ -17,6 +17,7 @@ from imdbattn.data.corpus import find_source
 from imdbattn.data.user_files.tables import open_lines
 from imdbattn.errors import UserError
 from imdbattn.launch.hydra_config import quote
+from tests.world import write_files
 
 NAMES = {"train": ["train"], "validation": ["validation", "valid", "val", "dev"], "test": ["test"]}
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # a folder is small already
@@ -28,13 +29,6 @@ WRITERS = {
     ".json": lambda table, file: table.to_json(file, orient="records", indent=1),
     ".parquet": lambda table, file: table.to_parquet(file),
 }
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
 
 
 def at(data_settings, folder: Path):
@@ -74,7 +68,7 @@ def write_tables(data, folder: Path, name: str, rows: list[tuple[str, str]]) -> 
 
 
 def write_texts(folder: Path, name: str, rows: list[tuple[str, str]]) -> None:
-    write(folder, {f"{name}/{label}/{n}_1.txt": text for n, (text, label) in enumerate(rows)})
+    write_files(folder, {f"{name}/{label}/{n}_1.txt": text for n, (text, label) in enumerate(rows)})
 
 
 @given(data=st.data())
@@ -95,12 +89,14 @@ def test_every_visible_row_is_read_once_in_its_split_or_the_folder_is_refused(
             write_tables(data, folder, name, expected[split])
         else:
             write_texts(folder, name, expected[split])
-            write(folder, {f"{name}/urls_pos.txt": "", f"{name}/Unsup/1.txt": "x"})
+            write_files(folder, {f"{name}/urls_pos.txt": "", f"{name}/Unsup/1.txt": "x"})
     hidden = data.draw(st.sets(st.sampled_from([".", "._", "__MACOSX/", ".ipynb_checkpoints/"])))
     shown = [file.relative_to(folder) for file in folder.rglob("*.*")]
     for prefix, file in zip(sorted(hidden), shown, strict=False):  # copies in the same folder
-        write(folder, {str(file.parent / (prefix + file.name)): "\0hidden", ".DS_Store": "\0"})
-    write(folder, dict.fromkeys(BESIDE, "x"))
+        write_files(
+            folder, {str(file.parent / (prefix + file.name)): "\0hidden", ".DS_Store": "\0"}
+        )
+    write_files(folder, dict.fromkeys(BESIDE, "x"))
     found = found_in(at(data_settings, folder))
     assert found.keys() == expected.keys()
     assert all(sorted(found[split]) == sorted(rows) for split, rows in expected.items())
@@ -111,7 +107,7 @@ def test_hidden_files_are_skipped_and_counted(data_settings, tmp_path, caplog):
     hidden = ("train/.ipynb_checkpoints/0_1.txt", "train/neg/._0_1.txt", "train/neg/.x.swp.txt")
     hidden += ("__MACOSX/neg/0_1.txt",)
     # the folder itself may be hidden
-    write(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))
+    write_files(tmp_path / ".home" / "reviews", texts | dict.fromkeys(hidden, "\0"))
     folder = tmp_path / ".home" / "reviews"
     (folder / "train" / "more").symlink_to(folder / "train" / "neg")  # is read, too
     with caplog.at_level(logging.INFO):
@@ -152,7 +148,7 @@ REFUSED = {  # what is unclear -> files, and what the message names
 def test_a_folder_in_which_something_is_unclear_is_refused(data_settings, tmp_path, case):
     files, message = REFUSED[case]
     with pytest.raises(UserError, match=re.escape(message)):
-        find_source(at(data_settings, write(tmp_path, files))).load()
+        find_source(at(data_settings, write_files(tmp_path, files))).load()
 
 
 ROWS = [{"text": "a film", "label": "pos"}, {"text": "a bad film", "label": "neg"}]

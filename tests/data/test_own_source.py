@@ -15,6 +15,7 @@ from imdbattn.runs.apply import load_predictor
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
 from tests.documents import code, section, words_of
+from tests.world import write_files
 
 SOURCES = """
 import numpy as np
@@ -140,9 +141,7 @@ def run_page(shell, text: str, module: Path, own: list[str], commands: int | Non
 
     own: further settings of a training run.
     """
-    module.parent.mkdir()
-    (module.parent / "__init__.py").touch()
-    module.write_text(code(text, "python"))
+    write_files(module.parent, {"__init__.py": "", module.name: code(text, "python")})
     for line in code(text, "sh").splitlines()[:commands]:
         command, *arguments = words_of(line)
         arguments += own if command == "train" else []

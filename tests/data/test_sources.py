@@ -1,6 +1,7 @@
 """Reviews are read correctly from every source, cut in blocks, never leak."""
 
 import csv
+import itertools
 import socket
 
 import numpy as np
@@ -12,6 +13,7 @@ from imdbattn.data.corpus import find_source, load_reviews
 from imdbattn.data.splits import Split, Texts, block_cut, cut_reviews
 from imdbattn.data.user_files import review_files as user_files
 from imdbattn.errors import UserError
+from tests.world import write_files
 
 TEXTS = ['Good, "very" good', "bad\nand long", "a <br /> b", "ünï", "", *"xyzvwpq"]
 LABELS = ["pos", "neg"] * 6
@@ -48,12 +50,9 @@ def test_columns_and_label_names_are_settings(data_settings, tmp_path):
 
 
 def test_a_folder_like_aclimdb_is_read(data_settings, tmp_path):
-    for split in ("train", "test"):
-        for label in ("pos", "neg", "unsup"):
-            for name in ("10_3", "2_7"):
-                file = tmp_path / split / label / f"{name}.txt"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(f"{split} {label} {name}")
+    for folder in itertools.product(("train", "test"), ("pos", "neg", "unsup")):
+        files = {f"{name}.txt": " ".join((*folder, name)) for name in ("10_3", "2_7")}
+        write_files(tmp_path.joinpath(*folder), files)
     splits = find_source(data(data_settings, tmp_path)).load().splits
     names = ["neg 2_7", "neg 10_3", "pos 2_7", "pos 10_3"]
     assert splits["train"].texts == [f"train {name}" for name in names]

@@ -17,6 +17,7 @@ from imdbattn.runs.evaluate import evaluate_run
 from imdbattn.runs.fit import fit
 from tests.commands import label_texts
 from tests.documents import code, section, words_of
+from tests.world import write_files
 
 LAYERS = """
 from pathlib import Path
@@ -56,14 +57,8 @@ model:
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A user's folder, with a package, and a model that names a layer of it."""
-    for name, content in {
-        "mypkg/__init__.py": "",
-        "mypkg/layers.py": LAYERS,
-        "conf/model/mine.yaml": MODEL,
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    return tmp_path
+    files = {"mypkg/__init__.py": "", "mypkg/layers.py": LAYERS, "conf/model/mine.yaml": MODEL}
+    return write_files(tmp_path, files)
 
 
 def test_custom_layers_and_callbacks_train_and_their_run_is_used_again_with_trust(
@@ -138,9 +133,8 @@ def test_a_metric_that_a_run_folder_names_needs_trust(trained, composed, tmp_pat
 @pytest.mark.slow
 def test_the_commands_of_the_template_of_the_page_run(shell, small, tmp_path):
     page = section("own_parts.md", "## Template")
-    for name, kind in {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(code(page, kind))
+    kinds = {"mypkg/__init__.py": "python", "conf/model/gated.yaml": "yaml"}
+    write_files(tmp_path, {name: code(page, kind) for name, kind in kinds.items()})
     outputs = []
     for line in code(page, "sh").splitlines():
         command, *arguments = words_of(line)
@@ -169,9 +163,8 @@ def test_the_commands_of_the_template_of_the_page_run(shell, small, tmp_path):
 def test_the_metric_of_the_page_chooses_the_epoch_and_is_compared(shell, small, tmp_path):
     page = section("own_parts.md", "## A metric")
     indented = "".join(line + "\n" for line in page.splitlines() if line.startswith("    "))
-    (tmp_path / "mypkg").mkdir()
-    (tmp_path / "mypkg" / "__init__.py").touch()
-    (tmp_path / "mypkg" / "metrics.py").write_text(textwrap.dedent(indented))
+    files = {"mypkg/__init__.py": "", "mypkg/metrics.py": textwrap.dedent(indented)}
+    write_files(tmp_path, files)
     for line in code(page, "sh").splitlines():
         command, *arguments = words_of(line)
         if command == "train":
@@ -303,14 +296,11 @@ WRONG = {
 def test_an_error_in_a_part_gives_one_line_and_keeps_the_earlier_state(
     kinds, settings, small, overrides, line
 ):
-    state, config = (kinds / "run" / name for name in ("checkpoints/last.ckpt", "config.yaml"))
-    state.parent.mkdir(parents=True)
-    state.write_text("of a stopped run")
-    earlier = json.dumps(settings(*small).dump())
-    config.write_text(earlier)
-    (kinds / "run" / "environment.json").write_text("{}")
+    earlier = {"checkpoints/last.ckpt": "of a stopped run", "environment.json": "{}"}
+    earlier["config.yaml"] = json.dumps(settings(*small).dump())
+    write_files(kinds / "run", earlier)
     with pytest.raises(UserError, match=line) as error:
         fit(settings(*small, *overrides), kinds / "run")
     assert "\n" not in str(error.value)
-    assert state.read_text() == "of a stopped run"
-    assert config.read_text() == earlier
+    for name in ("checkpoints/last.ckpt", "config.yaml"):
+        assert (kinds / "run" / name).read_text() == earlier[name]
