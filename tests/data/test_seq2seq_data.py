@@ -32,8 +32,8 @@ def strings(**changes) -> DictConfig:
     return OmegaConf.merge(REVERSE, {"train": 300, "validation": 40, "test": 60} | changes)
 
 
-def sentences(path=None, **changes) -> DictConfig:
-    return OmegaConf.merge(TRANSLATION, {"path": str(path) if path else None} | changes)
+def sentences(path, **changes) -> DictConfig:
+    return OmegaConf.merge(TRANSLATION, {"path": str(path)} | changes)
 
 
 def as_split(pairs: list[tuple[list[str], list[str]]]) -> Pairs:

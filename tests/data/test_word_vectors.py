@@ -111,10 +111,10 @@ FLOAT32 = strategies.floats(width=32, allow_nan=False, allow_infinity=False)
 PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-def as_binary(words: list[str], vectors: np.ndarray, end: bytes = b"\n") -> bytes:
+def as_binary(words: list[str], vectors: np.ndarray) -> bytes:
     content = f"{len(words)} {vectors.shape[1]}\n".encode()
     for word, row in zip(words, vectors, strict=True):
-        content += word.encode() + b" " + row.astype("<f4").tobytes() + end
+        content += word.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
     return content
 
 

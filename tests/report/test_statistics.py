@@ -19,7 +19,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from imdbattn.report import statistics
 
 
-def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
+def simulated(draws, seeds, spread, reviews=1000, shift=0.0):
     """The share of decided draws, and the share of intervals that contain the true difference, of
     two variants with easy and hard reviews, and with good and bad seeds.
 
@@ -53,7 +53,7 @@ def simulated(draws, reviews=1000, seeds=(3, 3), spread=(0.0, 0.0), shift=0.0):
     ids=["reviews differ most", "seeds differ most", "two models"],
 )
 def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
-    decided, covered = simulated(300, reviews=600, seeds=(seeds, seeds), spread=(sd, sd))
+    decided, covered = simulated(300, (seeds, seeds), (sd, sd), reviews=600)
     assert decided <= 0.07  # 5 % and what chance adds in 300 draws
     assert covered >= 0.92
 
@@ -67,7 +67,7 @@ def test_without_a_difference_few_comparisons_are_decided(seeds, sd):
 )
 def test_intervals_contain_the_true_difference_in_most_draws(seeds, spread, least, shift):
     """Against ten seeds the interval of two, which say little about their spread, is short."""
-    decided, covered = simulated(600, seeds=seeds, spread=spread, shift=shift)
+    decided, covered = simulated(600, seeds, spread, shift=shift)
     assert covered >= least
     assert shift or decided <= 1 - least
 

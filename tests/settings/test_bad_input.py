@@ -58,10 +58,9 @@ def typed(*arguments: str) -> Arguments:
     return lambda place: list(arguments)
 
 
-def csv_text(labels=LABELS, texts=TEXTS, head="text,label") -> str:
-    return "".join(
-        f"{line}\n" for line in [head, *(f"{t},{n}" for t, n in zip(texts, labels, strict=True))]
-    )
+def csv_text(labels=LABELS, texts=TEXTS) -> str:
+    rows = [f"{text},{label}\n" for text, label in zip(texts, labels, strict=True)]
+    return "".join(["text,label\n", *rows])
 
 
 def lines() -> str:

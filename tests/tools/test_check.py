@@ -63,8 +63,8 @@ def command(shell, tmp_path) -> Callable[..., subprocess.CompletedProcess]:
     return partial(shell, "check", cwd=tmp_path, real=True)
 
 
-def outcome_of(file: Path, sheet: str | None = None) -> Outcome:
-    *_, outcome = check_file(str(file), {}, sheet)
+def outcome_of(file: Path) -> Outcome:
+    *_, outcome = check_file(str(file), {}, None)
     return outcome
 
 
