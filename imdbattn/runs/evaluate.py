@@ -44,6 +44,7 @@ def evaluate(
     write: whether to write them into evaluations/ of its folder. Raises UserError for wrong input,
     or if the run's data have changed.
     """
+    # From Python, and from an export, the predictor is opened without the settings of this call.
     settings, split = with_changes(predictor.settings, options.data), options.split
     changed = changed_data(options)
     other_data = bool(changed.keys() & {"path", "source", "test_lengths"})
