@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from imdbattn.errors import UserError
 from imdbattn.folders.run_folder import BEST
-from imdbattn.io.files import SavedNet, read_checkpoint, read_json, with_home
+from imdbattn.io.files import read_json, with_home
 from imdbattn.settings.keys import NestedDict
 from imdbattn.settings.trust import read_settings, refuse_interpolations, refuse_untrusted
 
@@ -85,10 +85,6 @@ class Run:
         """The given checkpoint, or the best one. Raises UserError if it is missing."""
         self.require(self.settings_file, self.checkpoint_file)
         return self.checkpoint_file
-
-    def read_net(self) -> SavedNet:
-        """Returns the weights and metadata in the checkpoint, on the CPU."""
-        return SavedNet.of(read_checkpoint(self.existing_checkpoint))
 
     # --- results --------------------------------------------------------------------------------
 

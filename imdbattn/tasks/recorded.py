@@ -292,17 +292,13 @@ class StepRecorder:
         """Returns values that recordings freeze, although a callback could change them."""
         trainer = self.trainer
         clipping = (trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
-        groups = []
+        groups, weights = [], []
         for group in self.optimizer.param_groups:
             varying = ("params", "lr", "initial_lr")
             groups.append(repr([(key, group[key]) for key in group if key not in varying]))
-        weights = [(weight.data_ptr(), weight.requires_grad) for weight in self.parameters()]
+            weights += [(weight.data_ptr(), weight.requires_grad) for weight in group["params"]]
         modes = [part.training for part in self.module.net.modules()]
         return (*clipping, *groups, *weights, *modes)
-
-    def parameters(self) -> Iterator[Tensor]:
-        for group in self.optimizer.param_groups:
-            yield from group["params"]
 
     # --- the state before a step ------------------------------------------------------------------
 

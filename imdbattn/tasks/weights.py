@@ -100,9 +100,8 @@ def read_initial(settings: TrainingSettings, corpus: Corpus) -> SavedNet:
         Path(init) / "metrics.json", "init needs a finished run; null starts from new weights"
     )
     run_of_init = Run(init, settings.trust, settings.dump())
-    run_of_init.require(run_of_init.settings_file, run_of_init.checkpoint_file)
-    other = settings_of(run_of_init)
-    weights, metadata = run_of_init.read_net()
+    checkpoint, other = run_of_init.existing_checkpoint, settings_of(run_of_init)
+    weights, metadata = SavedNet.of(read_checkpoint(checkpoint))
     prefix = task_of(other).encoder_prefix
     if prefix and settings.task != other.task:
         theirs, ours = encoder_settings(other.model), encoder_settings(settings.model)
