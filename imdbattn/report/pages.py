@@ -200,7 +200,10 @@ def as_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Returns rows (column -> cell) as a table without the columns that are empty."""
     if not rows:
         return []
-    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    columns = []
+    for name in rows[0]:
+        if any(row[name] for row in rows):
+            columns.append(name)
     table = [columns]
     for row in rows:
         table.append([row[name] for name in columns])

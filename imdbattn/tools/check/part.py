@@ -135,10 +135,11 @@ class Part:
         if self.entry.uses_project_signature or self.kind.is_given_lengths:
             return True
         names = parameters_of(self.called)
-        return any(
-            unknown(names, form.arguments) or any(pattern_of(name, form.masks) for name in names)
-            for form in self.entry.call_forms
-        )
+        for form in self.entry.call_forms:
+            has_mask = any(pattern_of(name, form.masks) for name in names)
+            if has_mask or unknown(names, form.arguments):
+                return True
+        return False
 
     def lengths(self, *lengths: int) -> tuple[int, ...]:
         """These lengths, or the longest for all if the part has no mask."""
