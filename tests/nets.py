@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from imdbattn import nn
 from imdbattn.data.phrases import with_words_before
 from imdbattn.data.plans import BatchPlan
 from imdbattn.data.ragged import Batch, BatchOptions, Ragged, map_per_token, ragged_from_lists
@@ -19,6 +20,7 @@ from imdbattn.tasks.reviews.module import ReviewClassifier
 from imdbattn.tasks.reviews.phrases import phrases_of
 
 WIDTH, WORDS = 10, 60
+SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
 
 
 @cache

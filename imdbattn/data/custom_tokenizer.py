@@ -72,7 +72,8 @@ class CustomTokenizer:
         words, end = [], 0
         lowered = text.replace("İ", "I").lower()  # the one letter that lower() makes longer
         for word in self._split(text):
-            starts = {text.find(word, end), lowered.find(word, end)} - {-1}
+            forms = ((text, word), (lowered, word), (lowered, word.lower()))
+            starts = {where.find(form, end) for where, form in forms} - {-1}
             start = min(starts, default=end)
             end = start + len(word) if starts else end
             words.append(Word(word, start, end, self._id(word)))

@@ -13,11 +13,11 @@ from imdbattn.data.plans import TrainPlans, halve_to, split_by_budget
 from imdbattn.data.ragged import BatchOptions
 
 
-def with_few_lengths(split: Any, options: BatchOptions, count: int) -> BatchOptions:
+def with_few_lengths(items: Any, options: BatchOptions, count: int) -> BatchOptions:
     """Returns the options with at most `count` padded lengths, chosen for the least padding of the
-    items of a split (BatchMaker).
+    items of a BatchMaker.
     """
-    side_lengths = getattr(split, "side_lengths", split.batch_lengths)
+    side_lengths = getattr(items, "side_lengths", items.batch_lengths)
     return replace(options, padded_lengths=best_lengths(side_lengths(options), count))
 
 

@@ -233,20 +233,20 @@ class BatchMaker:
     """Makes padded batches from their plans.
 
     Args:
-        split: `Ragged`, or another type with `batches` and `batch_lengths`.
+        items: `Ragged`, or another type with `batches` and `batch_lengths`.
         options: options of all batches.
         rank, ranks: this process gets every `ranks`-th item of each batch, starting with `rank`;
             random numbers are drawn for all items.
     """
 
     def __init__(
-        self, split: Any, options: BatchOptions = WHOLE_REVIEWS, rank: int = 0, ranks: int = 1
+        self, items: Any, options: BatchOptions = WHOLE_REVIEWS, rank: int = 0, ranks: int = 1
     ):
-        self.split, self.options, self.rank, self.ranks = split, options, rank, ranks
+        self.items, self.options, self.rank, self.ranks = items, options, rank, ranks
 
     def make(self, plans: Sequence[BatchPlan]) -> list[Any]:
         """Returns the batches of several plans, made together."""
-        batches = self.split.batches(plans, self.options)
+        batches = self.items.batches(plans, self.options)
         return batches if self.ranks == 1 else [with_tensors(each, self.part) for each in batches]
 
     def part(self, tensor: Tensor) -> Tensor:
@@ -260,4 +260,4 @@ class BatchMaker:
 
     def batch_lengths(self) -> np.ndarray:
         """Returns the positions that each item takes in a batch."""
-        return self.split.batch_lengths(self.options)
+        return self.items.batch_lengths(self.options)

@@ -1,4 +1,4 @@
-"""Five tokenizers, which split a text into words and convert them to ids.
+"""The tokenizers, which split a text into words and convert them to ids.
 
 Each tokenizer except torchtext's own is a pipeline of the `tokenizers` library (rewriting rules,
 then one splitting rule), which records where in the original text each word is. No word contains a
@@ -25,7 +25,7 @@ from tokenizers.pre_tokenizers import Split
 
 from imdbattn.nn.ladder import FIRST_WORD, UNK
 
-CACHED = 500_000  # pieces of text whose ids are cached
+MOST_CACHED = 500_000  # pieces of text whose ids are cached
 UNKNOWN_WORD = -1  # the id of an unknown word with a letter, until `encode` has counted these words
 LETTER = re.compile(r"[^\W\d_]")
 
@@ -87,7 +87,7 @@ class Tokenizer:
         self._normalizes = RULES[name].normalizes
         self._across = [(re.compile(pattern), new) for pattern, new in RULES[name].across]
         self._pipeline = pipeline_of(name)
-        self._cached_bytes_of = lru_cache(CACHED)(self._bytes_of)
+        self._cached_bytes_of = lru_cache(MOST_CACHED)(self._bytes_of)
         self._torchtext = _torchtext()[1] if name == "torchtext" else None
 
     def __reduce__(self) -> tuple[type, tuple[str, Sequence[str]]]:  # the cache cannot be pickled

@@ -20,7 +20,7 @@ from imdbattn.nn.scores import sequence_mask
 from imdbattn.tasks.reviews.predictor import ReviewPredictor
 
 # (reviews, positions) of the batches on which graph and net are compared
-CHECKED = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))
+CHECKED_SIZES = ((1, 1), (2, 7), (5, 1), (3, 64), (1, 33))
 TOLERANCE = 1e-4  # for logits
 
 
@@ -137,7 +137,7 @@ def check_graph(predictor: ReviewPredictor, graph: Callable[..., Tensor], what: 
     """Raises UserError if a graph and the net compute different logits for random reviews."""
     longest = predictor.settings.data.max_tokens or 8192
     name = f"model={predictor.settings.model.name}: the graph of {what}"
-    for seed, (reviews, positions) in enumerate(CHECKED):
+    for seed, (reviews, positions) in enumerate(CHECKED_SIZES):
         inputs = example(predictor, reviews, min(positions, longest), seed)
         with torch.no_grad(), wrapping_errors(name, "export without it"):
             torch.testing.assert_close(

@@ -455,7 +455,7 @@ def environments(runs: Sequence[FinishedRun]) -> list[dict[str, object]]:
     """Returns the distinct machines and versions of the runs."""
     distinct: list[dict[str, object]] = []
     for fold in (fold for run in runs for fold in run.folds or [run]):
-        machine = fold.run.environment
+        machine = fold.opened.environment
         versions = machine.get("versions") or {}
         facts: dict[str, object] = {name: machine.get(name) for name in MACHINE}
         facts |= {name: versions.get(name) for name in ("torch", "lightning")}

@@ -44,7 +44,7 @@ class SplitPredictions:
 class FinishedRun:
     """A finished run, or a cross-validation, whose folds are finished runs."""
 
-    run: Run
+    opened: Run
     metrics: NestedDict
     curves: Curves
     folds: Sequence["FinishedRun"] = ()  # the folds of a cross-validation
@@ -52,11 +52,11 @@ class FinishedRun:
 
     @property
     def folder(self) -> Path:
-        return self.run.folder
+        return self.opened.folder
 
     @property
     def settings(self) -> dict[str, Any]:
-        return self.run.raw_settings
+        return self.opened.raw_settings
 
     @property
     def model(self) -> str:
@@ -157,7 +157,7 @@ class FinishedRun:
 
     def read(self, name: str) -> pd.DataFrame:
         """Reads a Parquet file of the run folder, or of all folds."""
-        tables = [fold.run.table(name) for fold in self.folds or [self]]
+        tables = [fold.opened.table(name) for fold in self.folds or [self]]
         return pd.concat(tables).sort_values("row") if self.folds else tables[0]
 
 

@@ -10,7 +10,7 @@ from imdbattn.errors import visible
 from imdbattn.io.files import write_atomically
 from imdbattn.report.pages import render, terminal
 from imdbattn.report.run_figures import attention_png
-from imdbattn.tasks.prediction import DETAILED, Classification, Prediction, Translation
+from imdbattn.tasks.prediction import MAX_DETAILED, Classification, Prediction, Translation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,4 +69,4 @@ def page(
     """
     shown = list(zip(predictions, images or map(attention_png, predictions), strict=True))
     file = Path(__file__).with_name("prediction.html.jinja")
-    return render(file, predictions=shown, detailed=DETAILED, is_fragment=is_fragment)
+    return render(file, predictions=shown, detailed=MAX_DETAILED, is_fragment=is_fragment)

@@ -48,13 +48,16 @@ class AttentionEntropy(L.Callback):
         module.log_dict(means, rank_zero_only=True)
 
 
-def fixed_batches(data: BatchData, count: int) -> list[object]:
-    """Returns the batches of at most `count` validation reviews, evenly spaced in their split."""
+def fixed_batches(data: BatchData, count: int, size: int | None = None) -> list[object]:
+    """Returns the batches of at most `count` validation reviews, evenly spaced in their split.
+
+    size: number of reviews of a batch; None is the number that suits the device.
+    """
     maker = data.batch_maker("validation")
     lengths_N = maker.batch_lengths()
     items_N = np.unique(np.linspace(0, len(lengths_N) - 1, count).round().astype(int))
     items_N = items_N[np.argsort(lengths_N[items_N], kind="stable")]  # needs less padding
-    size = REVIEWS_PER_GPU_BATCH if is_on_gpu(maker.split) else REVIEWS_PER_BATCH
+    size = size or (REVIEWS_PER_GPU_BATCH if is_on_gpu(maker.items) else REVIEWS_PER_BATCH)
     starts = range(0, len(items_N), size)
     return [maker.of_items(items_N[start : start + size]) for start in starts]
 

@@ -26,7 +26,7 @@ class TryParts(L.Callback):
 
     @torch.no_grad()
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        (batch,) = fixed_batches(trainer.datamodule, 2)
+        (batch,) = fixed_batches(trainer.datamodule, count=2, size=2)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
         precision = trainer.precision_plugin.val_step_context()
         with ExitStack() as checks, precision, isolate_rng(), evaluation_mode(module.net):

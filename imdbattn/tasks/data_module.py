@@ -141,7 +141,7 @@ class BatchData(L.LightningDataModule):
     def loader(self, maker: BatchMaker, plans: Any) -> Loader:
         if self.overfits():
             plans = list(plans)
-        return Loader(maker, plans, GPU_CHUNK if is_on_gpu(maker.split) else 1)
+        return Loader(maker, plans, GPU_CHUNK if is_on_gpu(maker.items) else 1)
 
     def train_dataloader(self) -> Loader:
         """Returns the training batches of the current epoch. The number of steps and the learning

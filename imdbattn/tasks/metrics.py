@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (labels_N, probabilities_NC) -> a number
-UNEVEN = 0.6  # a larger share of the largest class makes accuracy hard to read
+UNEVEN_SHARE = 0.6  # a larger share of the largest class makes accuracy hard to read
 
 
 def confusion(labels_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
@@ -34,7 +34,7 @@ def is_uneven(largest_share: float, classes: int) -> bool:
 
     largest_share: the share of the largest class.
     """
-    return classes > 2 or largest_share > UNEVEN
+    return classes > 2 or largest_share > UNEVEN_SHARE
 
 
 def details(confusion_CC: np.ndarray) -> dict[str, object]:

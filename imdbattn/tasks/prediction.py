@@ -12,7 +12,7 @@ import numpy as np
 
 EOS_TEXT = "<eos>"
 # Number of reviews on a page with maps of each layer, up to 1 MB and a second per review
-DETAILED = 5
+MAX_DETAILED = 5
 
 
 @dataclass(frozen=True)

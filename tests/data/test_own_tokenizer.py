@@ -34,6 +34,9 @@ def cut(text, longest=2):
 def lowered(text):
     return text.lower().split()
 
+def capitals(text):
+    return text.upper().split()
+
 def wrong(text):
     return [1]
 """
@@ -139,6 +142,9 @@ def test_words_have_the_places_where_they_occur(package):
     text = "Not bad in İ but not GOOD"
     words = CustomTokenizer({"_target_": "zhcut.lowered"}, ["good"]).words(text)
     assert [text[word.start : word.end] for word in words] == expected
+    text = "Not bad but GOOD"
+    words = CustomTokenizer({"_target_": "zhcut.capitals"}, ["good"]).words(text)
+    assert [text[word.start : word.end] for word in words] == ["Not", "bad", "but", "GOOD"]
 
 
 @pytest.mark.slow

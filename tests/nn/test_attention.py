@@ -12,8 +12,7 @@ from imdbattn.nn.ladder import Attention, SelfAttention, WordPositions
 from imdbattn.nn.rollout import rollout
 from imdbattn.nn.scores import Additive, Bilinear, Dot, ScaledDot, sequence_mask
 from imdbattn.nn.watch import collect_attention
-
-SCORES = (ScaledDot, Dot, Bilinear, Additive)
+from tests.nets import SCORES
 
 
 def formula(attention, query, key, value, *more):

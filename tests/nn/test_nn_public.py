@@ -9,12 +9,12 @@ import torch
 
 from imdbattn import nn
 from imdbattn.nn import sequence_mask
+from tests.nets import SCORES
 
 MODULES_OF_NN = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(nn.__path__, "imdbattn.nn.")
 ]
-SCORES = (nn.ScaledDot, nn.Dot, nn.Bilinear, nn.Additive)
 WIDTH, LENGTH = 8, 7
 
 

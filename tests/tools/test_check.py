@@ -458,6 +458,8 @@ def test_grade_shows_the_report_and_changes_no_state_of_torch():
     assert torch.get_default_dtype() == torch.float32
     with pytest.raises(UserError, match=r"write grade\(SelfAttention=average\)"):
         imdbattn.check.grade(average=names["masked_mean"])
+    with pytest.raises(TypeError, match="give SelfAttention, not an object of it"):
+        imdbattn.check.grade(names["SelfAttention"](8))
 
 
 # --- graders --------------------------------------------------------------------------------------

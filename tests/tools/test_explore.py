@@ -8,6 +8,7 @@ import copy
 import itertools
 import math
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -341,6 +342,13 @@ def test_every_answer_forbids_foreign_scripts_and_frames(page):
     assert "unsafe" not in policy
     assert "<script>" not in index
     assert "style=" not in index
+
+
+def test_a_port_in_use_is_named(shell, folder_of, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = f"port={other.getsockname()[1]}"
+        done = shell("explore", f"runs={folder_of('mean')}", port, cwd=tmp_path, status=2)
+    assert f"{port} cannot be used, choose another one" in done.stderr
 
 
 def test_the_command_serves_the_page_until_ctrl_c(folder_of, tmp_path):

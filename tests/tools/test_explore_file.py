@@ -348,6 +348,15 @@ def test_a_model_writes_its_page_and_an_export_too(
         imdbattn.load(folder_of("convolved")).page(tmp_path / "other.html")
 
 
+def test_vectors_that_float16_cannot_hold_are_refused(folder_of, tmp_path, monkeypatch):
+    model = imdbattn.load(folder_of("mean"))
+    embedding = model.predictor.net.embedding
+    monkeypatch.setattr(embedding, "vectors_VD", embedding.vectors_VD * 1e6)
+    with pytest.raises(UserError, match="too large for float16: use float32"):
+        model.page(tmp_path / "page.html")
+    assert model.page(tmp_path / "page.html", precision="float32")["size"]
+
+
 def test_a_file_with_fewer_words_has_their_trained_vectors(folder_of, tmp_path, open_file):
     model = imdbattn.load(folder_of("tuned"))
     page = onefile.PageModel("", model.predictor, read_run(model.folder))

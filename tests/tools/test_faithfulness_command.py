@@ -103,6 +103,9 @@ def test_pairs_of_edited_reviews_and_a_function_of_ones_own(trained, shell, tmp_
         "    assert predict(texts).shape == (len(texts), 2)\n"
         "    return [[-place for place in range(len(text.split()))] for text in texts]\n"
     )
+    twice = "attributions=[{_target_: own.first, sign: 1}, {_target_: own.first}]"
+    refused = shell("faithfulness", f"runs={folder}", twice, cwd=tmp_path, status=2)
+    assert "attributions: own.first is named twice" in refused.stderr
     # fewer than pairs
     own = ("attributions=[rollout,{_target_:own.first}]", f"pairs_of={tmp_path}/pairs", "reviews=4")
     command = ("faithfulness", f"runs={folder}", f"out={tmp_path}/out", *own, *SMALL[1:])

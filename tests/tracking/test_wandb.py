@@ -22,6 +22,7 @@ from imdbattn.settings.command_settings import with_defaults
 from imdbattn.settings.keys import conf_dir, flattened
 from imdbattn.tracking import wandb_logger
 from imdbattn.tracking.loggers import Tracker, logged_results
+from tests.models import RUNGS
 from tests.processes import environment
 from tests.wandb_files import read_back, records, table
 
@@ -239,6 +240,10 @@ def test_the_parameters_of_a_sweep_are_settings_with_valid_values(settings, name
         ]
         settings(*fixed, *chosen)
     assert sweep["metric"] == {"name": "val/accuracy", "goal": "maximize"}
+
+
+def test_the_sweep_of_the_ladder_has_the_rungs_of_its_experiment():
+    assert SWEEPS["ladder"]["parameters"]["model"]["values"] == [*RUNGS]
 
 
 @pytest.mark.slow

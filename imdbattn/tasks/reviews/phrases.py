@@ -15,6 +15,7 @@ from imdbattn.data.ragged import Ragged
 from imdbattn.errors import UserError
 from imdbattn.io.files import Weights
 from imdbattn.nn.beyond.context import Phrases, count_phrases, counting_folds
+from imdbattn.nn.scores import sequence_mask
 from imdbattn.settings.schema import PhraseSettings
 
 
@@ -83,4 +84,5 @@ def phrases_of_checkpoint(settings: PhraseSettings, weights: Weights, id_count: 
 def with_ratios(batch: PhraseBatch, ratios_MF: Tensor) -> PhraseBatch:
     """Returns a training batch with its words' ratios. ratios_MF: ratios of all training words."""
     ratios_BTF = F.embedding(batch.indices_BT, ratios_MF)
-    return batch._replace(ratios_BTF=ratios_BTF * (batch.tokens_BT != 0)[..., None])
+    mask_BT = sequence_mask(batch.lengths_B, batch.tokens_BT.shape[1])
+    return batch._replace(ratios_BTF=ratios_BTF * mask_BT[..., None])

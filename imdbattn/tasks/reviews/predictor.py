@@ -18,6 +18,7 @@ from imdbattn.data.corpus import (
     ReviewCorpus,
     custom_tokenizer_version,
     load_reviews,
+    read_texts,
     tokenizer_of,
 )
 from imdbattn.data.plans import eval_plans
@@ -31,7 +32,7 @@ from imdbattn.nn.rollout import collect_attention_of_parts, rollout
 from imdbattn.settings.command_settings import PredictSettings
 from imdbattn.settings.schema import ReviewDataSettings
 from imdbattn.tasks.networks import batch_options, build_classifier, reviews_for
-from imdbattn.tasks.prediction import DETAILED, AttentionWeights, Classification
+from imdbattn.tasks.prediction import MAX_DETAILED, AttentionWeights, Classification
 from imdbattn.tasks.predictor import Predictor
 from imdbattn.tasks.reviews.task import ReviewSettings
 from imdbattn.tasks.tuned_words import tuned_ids
@@ -39,7 +40,7 @@ from imdbattn.tasks.weights import check_same, load_weights
 
 log = logging.getLogger(__name__)
 
-SHORT = 30  # number of words of the review that a run's pictures show
+SHORT_WORDS = 30  # number of words of the review that a run's pictures show
 
 
 class ReviewPredictor(Predictor):
@@ -116,7 +117,9 @@ class ReviewPredictor(Predictor):
     ) -> Iterator[Classification]:
         if not options.explain:
             return iter(self.label(texts))
-        return (self.explain(text, number < DETAILED) for number, text in enumerate(texts, first))
+        return (
+            self.explain(text, number < MAX_DETAILED) for number, text in enumerate(texts, first)
+        )
 
     def warning(self, count: int, unread: Counter[str]) -> str:
         return f"{unread.total()} of {count} reviews have no words; they are labeled anyway"
@@ -157,7 +160,7 @@ class ReviewPredictor(Predictor):
         for _, items_B in eval_plans(maker.batch_lengths(), self.settings.data.eval_batch_tokens):
             batch = maker.of_items(items_B)
             probabilities_NC[torch.from_numpy(items_B)] = self.probabilities(batch).cpu()
-        return probabilities_NC, maker.split.lengths > 0
+        return probabilities_NC, maker.items.lengths > 0
 
     def label(self, texts: Sequence[str]) -> list[Classification]:
         """Returns the label and probability of each text."""
@@ -174,12 +177,9 @@ class ReviewPredictor(Predictor):
         return self.explain_batch(batch, text, spans, detailed)
 
     def explain_short_review(self, corpus: ReviewCorpus, split: str) -> Classification:
-        """Explains the first review of a split whose number of words is closest to SHORT."""
-        import pyarrow.parquet as pq
-
-        row = int((corpus.splits[split].lengths - SHORT).abs().argmin())
-        texts = pq.read_table(corpus.texts_file(split), columns=["text"])["text"]
-        return self.explain(texts[row].as_py())
+        """Explains the first review of a split whose number of words is closest to SHORT_WORDS."""
+        row = int((corpus.splits[split].lengths - SHORT_WORDS).abs().argmin())
+        return self.explain(read_texts(corpus.texts_file(split))[row])
 
     @torch.no_grad()
     def explain_batch(

@@ -167,7 +167,7 @@ class Seq2SeqModule(Learner):
         items_N, lengths_N, symbols_N, losses_N, log_probability_N, tokens_NT = outputs
         trainer: Any = self.trainer
         loader = trainer.test_dataloaders if trainer.testing else trainer.val_dataloaders
-        all_references = loader.maker.split.references
+        all_references = loader.maker.items.references
         _, target = vocabularies(self.hparams)
         texts = [" ".join(target.decode(ids)) for ids in tokens_NT.tolist()]
         references = [all_references[item] for item in items_N.tolist()]

@@ -15,8 +15,6 @@ from imdbattn.tools.check.part import Namespace, Part, Rule
 from imdbattn.tools.check.report import Outcome, Result, result_of
 from imdbattn.tools.check.sheets import SHEETS, Sheet, choose_sheet, load, matches
 
-HELPER = "It was not checked: {} calls it, but not as {}."
-
 
 def check_file(
     file: str, names: Mapping[str, str], sheet_name: str | None = None

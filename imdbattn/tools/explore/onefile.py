@@ -94,10 +94,14 @@ def chosen_words(models: Sequence[PageModel], words: int | None) -> Tensor:
 def with_page_words(
     predictor: ReviewPredictor, words_K: Tensor, precision: Precision
 ) -> ReviewPredictor:
-    """Returns the predictor with the words that the page keeps, and its vectors rounded."""
+    """Returns the predictor with the words that the page keeps, and its vectors rounded. Raises
+    UserError if they have numbers that are too large for the precision.
+    """
     dtype = getattr(torch, precision)
     small = rounded(with_words(predictor, words_K), dtype)
     embedding = small.net.embedding
+    if not np.isfinite(small.vectors.table_VD).all():
+        raise UserError(f"the vectors have numbers that are too large for {precision}: use float32")
     if isinstance(embedding, TunedEmbedding):
         embedding.offset_RD.data = embedding.offset_RD.data.to(dtype).float()
     return small

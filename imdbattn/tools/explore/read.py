@@ -25,7 +25,7 @@ from imdbattn.tools.explore.runs import Answer, Message, Runs
 from imdbattn.tools.faithfulness.erasure import keep_words
 
 # Weights are sent for up to this number of words; their number grows with its square.
-MAPS = 1024
+MAPPED_WORDS = 1024
 
 
 class Reading:
@@ -76,8 +76,10 @@ class Reading:
         spans = self.word_spans
         with changed(predictor.net, self.changes), torch.no_grad():
             try:
-                if len(spans) > MAPS:
-                    raise UserError(f"{len(spans):,} words: attention is shown for up to {MAPS:,}")
+                if len(spans) > MAPPED_WORDS:
+                    raise UserError(
+                        f"{len(spans):,} words: attention is shown for up to {MAPPED_WORDS:,}"
+                    )
                 shares = partial(enabled_rollout, self.changes)
                 return predictor.explain_batch(self.batch, self.text, spans, True, shares), None
             except UserError as error:

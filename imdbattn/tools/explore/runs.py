@@ -27,7 +27,7 @@ from imdbattn.tools.explore.onefile import (
     write_page,
 )
 
-LOADED = 12  # models in memory
+MOST_MODELS = 12  # models in memory
 Answer = tuple[Mapping[str, object], Sequence[np.ndarray]]  # facts as JSON values, and numbers
 
 
@@ -53,7 +53,7 @@ class Runs:
                 self.by_id[run_id(run)] = run
                 self.labels[run_id(run)] = variant.label
         # predictor(id of a run) returns its model. Call it while holding `lock`.
-        self.predictor = lru_cache(LOADED)(self.load)
+        self.predictor = lru_cache(MOST_MODELS)(self.load)
         # One model computes at a time: threads would compete for the processor, and explanations
         # change a model.
         self.lock = threading.Lock()

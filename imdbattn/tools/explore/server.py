@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from imdbattn.errors import UserError, one_line
+from imdbattn.errors import UserError, one_line, wrapping_errors
 from imdbattn.settings.command_settings import ExploreSettings
 from imdbattn.tools.explore.cell import Cell
 from imdbattn.tools.explore.onefile import framed
@@ -109,7 +109,9 @@ def make_server(runs: Runs, token: str) -> uvicorn.Server:
 
 def serve(settings: ExploreSettings) -> None:
     """Serves the page of imdbattn.explore at 127.0.0.1, until Ctrl-C or SIGTERM."""
-    with socket.create_server((HOSTS[0], settings.port)) as opened:  # port 0 is any free one
+    with wrapping_errors(f"port={settings.port} cannot be used, choose another one"):
+        opened = socket.create_server((HOSTS[0], settings.port))  # port 0 is any free one
+    with opened:
         runs = Runs(settings)
         token = secrets.token_urlsafe(16)
         address = f"http://{HOSTS[0]}:{opened.getsockname()[1]}/{token}/"

@@ -35,9 +35,9 @@ Attribution = Callable[[Classifier, Batch, Tensor], Tensor]
 SUM_TOLERANCE = 0.02  # error of the sum of integrated gradients, relative to the log-odds' change
 STEPS = [2**power for power in range(6, 18)]  # steps on the path of integrated gradients
 # product of steps and positions from which steps are not doubled: 8,192 steps for 256 positions
-LARGEST = 2**21
+MAX_POSITIONS = 2**21
 OWN_PARTS = ("imdbattn.nn.", "torch.nn.")  # of the layers and poolings whose values are known
-SMALLEST = 1e-10  # cosine distance of float32 vectors that is not counted as 0
+LEAST_DISTANCE = 1e-10  # cosine distance of float32 vectors that is not counted as 0
 
 
 class Observed(NamedTuple):
@@ -150,7 +150,7 @@ def zeroed_rows(observed: Observed) -> Tensor:
         changed_RQD = output_of(observed, r, whole_BHQV[r] - own_RHQV)
         distance_RQ = 1 - F.cosine_similarity(changed_RQD.double(), output_BQD[r].double(), dim=-1)
         # Smaller distances are rounding. Two zero vectors, as after ReLU, have no angle.
-        is_moved_RQ = (distance_RQ > SMALLEST) & (changed_RQD != output_BQD[r]).any(-1)
+        is_moved_RQ = (distance_RQ > LEAST_DISTANCE) & (changed_RQD != output_BQD[r]).any(-1)
         moved_BKQ[r, k] = (distance_RQ * is_moved_RQ).float()
     return normalized(moved_BKQ.transpose(1, 2))
 
@@ -196,7 +196,7 @@ def from_attention(
 ) -> Attribution:
     """Returns an attribution by attention, the share of each word in the pooled vector.
 
-    shares: `through`, `averaged` or `of_last_layer`. rows_of: `weight_rows`, `norm_rows`
+    shares: `rolled_out`, `averaged` or `of_last_layer`. rows_of: `weight_rows`, `norm_rows`
     or `zeroed_rows`, which return (B, Q, K) for a layer or the pooling.
     """
 
@@ -251,7 +251,10 @@ def integrated_gradients(net: Classifier, batch: Batch, label_B: Tensor) -> Tens
                 slopes.append((gradient_RTE * x_TE).sum(2))
             attributions_BT[review] = torch.trapezoid(torch.cat(slopes), at_S[:, None], dim=0)
             missed = (attributions_BT[review].sum() - change_B[review]).abs()
-            if missed <= SUM_TOLERANCE * change_B[review].abs() or steps * len(x_TE) >= LARGEST:
+            if (
+                missed <= SUM_TOLERANCE * change_B[review].abs()
+                or steps * len(x_TE) >= MAX_POSITIONS
+            ):
                 break
     return attributions_BT
 

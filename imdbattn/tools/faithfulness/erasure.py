@@ -21,7 +21,7 @@ from imdbattn.nn.scores import sequence_mask
 
 EXHAUSTIVE = 10  # words up to which all orders of erasure are compared
 # the largest share of the words that the search removes without measuring the rest again
-STEP = 0.1
+MAX_STEP_SHARE = 0.1
 BUDGET = 8_192  # positions of a batch
 
 
@@ -161,8 +161,9 @@ def search_removals(
     """Returns the largest mean loss of growing sets of removed words.
 
     The loss without each word is measured, and the words with the largest loss are removed. At most
-    STEP of the words are removed at once; then the loss without each other word is measured again.
-    With a step of one word, a beam of all sets finds the largest loss of all orders.
+    MAX_STEP_SHARE of the words are removed at once; then the loss without each other word is
+    measured again. With a step of one word, a beam of all sets finds the largest loss of all
+    orders.
 
     Args:
         loss: a function from sets of words (P, T) to their losses (P,).
@@ -172,7 +173,7 @@ def search_removals(
     """
     removed_PT = torch.zeros(1, max(words, 1), dtype=torch.bool)
     total_P = torch.zeros(1, dtype=torch.float64)
-    step = max(1, round(STEP * words))
+    step = max(1, round(MAX_STEP_SHARE * words))
     for size in sorted({*counts, *range(step, max(counts), step)}):
         if more := size - int(removed_PT[0].sum()):
             parent_R, word_R = (~removed_PT).nonzero(as_tuple=True)

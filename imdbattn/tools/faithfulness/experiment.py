@@ -117,11 +117,14 @@ class CustomAttribution:
 def custom_attributions(options: FaithfulnessSettings) -> dict[str, CustomAttribution]:
     """Returns the user's functions among the attributions, by their `_target_`.
 
-    Raises UserError for an unknown name, or a function that cannot be imported.
+    Raises UserError for an unknown name, a function that is named twice, because its results have
+    its name, and one that cannot be imported.
     """
     custom: dict[str, CustomAttribution] = {}
     for attribution in options.attributions:
         if not isinstance(attribution, str):
+            if attribution.target in custom:
+                raise UserError(f"attributions: {attribution.target} is named twice: use two names")
             custom[attribution.target] = CustomAttribution(attribution)
         elif attribution not in attributions.ATTRIBUTIONS:
             known = ", ".join(attributions.ATTRIBUTIONS)
@@ -157,7 +160,7 @@ class Subject:
         self.run = run
         self.options = options
         self.custom = custom
-        self.digest = sha256_of(run.run.existing_checkpoint)[:8]  # digest of the weights
+        self.digest = sha256_of(run.opened.existing_checkpoint)[:8]  # digest of the weights
         self.folder = out / "runs" / f"{run.folder.name}-{self.digest}"
         self.predictor = predictor_of_run(run.folder, options)
         self.net = self.predictor.net.requires_grad_(False)
@@ -297,7 +300,7 @@ class Subject:
         for _, indices in eval_plans(maker.batch_lengths()[chosen_N], erasure.BUDGET):
             batch = maker.of_items(chosen_N[indices])
             measured += indices.tolist()
-            columns["row"] += maker.split.rows[batch.items_B.numpy()].tolist()
+            columns["row"] += maker.items.rows[batch.items_B.numpy()].tolist()
             for name, values in measurement.measure(batch).items():
                 columns[name] += values.tolist() if isinstance(values, Tensor) else values
             progress(len(indices))

@@ -4,7 +4,7 @@ import { Network, PAD, UNKNOWN, matrix, probabilitiesOf, products, rotated, row,
 import { Tokenizer } from "./tokens.js";
 import { AnswerError, unframed } from "./tools.js";
 
-const MAPS = 1024; // words for which weights are returned, whose number grows with its square
+const MAPPED_WORDS = 1024; // words for which weights are returned, whose number grows with its square
 const LONGEST = 4096; // words that are read at most
 const FIRST_WORD = 2; // row of the first word; the rows before are <pad> and <unk>
 const REACH = 20; // words, of the curves of distances
@@ -123,7 +123,7 @@ class Model {
   read({ text, changes }) {
     const reading = this.reading(text, changes);
     const result = this.forward(reading, changes);
-    const hasMaps = reading.ids.length <= MAPS;
+    const hasMaps = reading.ids.length <= MAPPED_WORDS;
     const shown = hasMaps ? this.attentions(result) : [];
     const shares = hasMaps ? sharesOf(result) : null;
     const cls = Number(Boolean(this.network.pooling.cls));
@@ -150,7 +150,7 @@ class Model {
         entropies: heads.map(({ weights }) => entropy(weights)),
       })),
       has_positions: this.network.hasPositions,
-      note: hasMaps ? null : `${reading.ids.length.toLocaleString("en")} words: attention is shown for up to ${MAPS.toLocaleString("en")}`,
+      note: hasMaps ? null : `${reading.ids.length.toLocaleString("en")} words: attention is shown for up to ${MAPPED_WORDS.toLocaleString("en")}`,
     };
     if (isChanged(changes)) facts.before = this.result(this.forward(this.reading(text)).logits).probabilities;
     return [facts, joined(shown.flatMap(({ heads }) => heads.map((head) => head.weights.values)))];

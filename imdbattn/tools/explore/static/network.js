@@ -131,7 +131,8 @@ function makeScore(kind, weights, size) {
   if (kind === "Dot") return dot(1);
   if (kind === "Bilinear") return dot(1, (q) => linear(q, weights, "weight"));
   if (kind === "Uniform") return Object.assign((q, k) => matrix(q.rows, k.rows), { kind });
-  return Object.assign((q, k) => additive(q, k, weights), { kind });
+  if (kind === "Additive") return Object.assign((q, k) => additive(q, k, weights), { kind });
+  throw new Error(`The score ${kind} is not known.`);
 }
 
 /** v . tanh(W_q q + W_k k). */
@@ -199,6 +200,7 @@ class SelfAttention {
       const reach = (rows - 1) / 2;
       return values[(Math.min(reach, Math.max(-reach, apart)) + reach) * columns + head];
     }
+    if (this.about.distances !== "Distances") throw new Error(`The distances ${this.about.distances} are not known.`);
     const [a, b] = ["cos", "sin"].map((name) => row(this.weights[`distances.${name}_HM`], head));
     return a.reduce((sum, factor, m) => {
       const angle = (Math.PI / 64 ** (m / Math.max(a.length - 1, 1))) * apart;
@@ -275,8 +277,9 @@ class Pooling {
       const query = linear(product(mean, x), this.weights, "query");
       return this.attend(query, linear(x, this.weights, "key"), linear(x, this.weights, "value"), words);
     }
-    const queries = kind === "LabelQueryPooling" ? this.weights.query_CD : this.weights.query_D;
-    return this.attend(queries, x, x, words);
+    if (kind === "LabelQueryPooling") return this.attend(this.weights.query_CD, x, x, words);
+    if (kind === "LearnedQueryPooling") return this.attend(this.weights.query_D, x, x, words);
+    throw new Error(`The pooling ${kind} is not known.`);
   }
 
   only(weights, output) {
@@ -335,8 +338,11 @@ export class Network {
   addPositions(x, positions) {
     const { kind, scale, length } = this.about.positions;
     if (kind === "NoPositions") return;
+    if (!["LearnedPositions", "SinusoidalPositions"].includes(kind)) throw new Error(`The positions ${kind} are not known.`);
+    const learned = this.weights["positions.table.weight"];
     for (let at = 0; at < x.rows; at++) {
-      if (kind === "LearnedPositions") addTo(row(x, at), row(this.weights["positions.table.weight"], positions[at]));
+      if (learned && positions[at] >= learned.rows) throw new Error(`The model has ${learned.rows} positions: shorten the text.`);
+      if (learned) addTo(row(x, at), row(learned, positions[at]));
       else for (let h = 0; h < x.columns; h++) x.values[at * x.columns + h] += Math.fround(scale * sinusoid(Math.min(positions[at], length - 1), h, x.columns));
     }
   }

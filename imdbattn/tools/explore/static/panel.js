@@ -8,7 +8,7 @@ import { t } from "./texts.js";
 import { bar, count, el, percent, quoted, tableRow } from "./tools.js";
 
 const SHADED = 2000; // words that can be shaded; a longer text is shown without shades
-const MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
+const SHOWN_MAPS = 16; // maps that are shown initially; the layers of a model with more are collapsed
 
 export class Panel {
   /** page: {toggle(run, part), toggleWord(place), choose(run, cell), rescale()} */
@@ -191,7 +191,7 @@ export class Panel {
     let at = 0;
     const open = new Map([...this.attentions.querySelectorAll("details")].map((part) => [part.dataset.name, part.open]));
     const previous = new Map(this.maps.map((map) => [map.title, map]));
-    const many = facts.attentions.reduce((sum, one) => sum + one.heads, 0) > MAPS;
+    const many = facts.attentions.reduce((sum, one) => sum + one.heads, 0) > SHOWN_MAPS;
     this.maps = [];
     const sections = facts.attentions.map((attention) => {
       const figures = [];
