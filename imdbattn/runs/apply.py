@@ -108,9 +108,8 @@ def mean_predictor(options: RunCommandSettings) -> Predictor:
         pretrainings = [run for run in runs if Run(run).metrics.get("next_model")]
         if pretrainings:
             log.info("omitted pretraining: %s", ", ".join(pretrainings))
-        if runs and len(pretrainings) == len(runs):
-            raise UserError(f"run={path} contains only pretrainings: train classifiers from them")
-        for run in [run for run in runs if run not in pretrainings] or [path]:
+        # A pretraining, if there is nothing else, is refused with what to do with it.
+        for run in [run for run in runs if run not in pretrainings] or pretrainings or [path]:
             member, _ = load_predictor(options.model_copy(update={"run": run}))
             # Integers number the words, of which an export may have fewer.
             weights = [w for w in member.net.state_dict().values() if w.is_floating_point()]

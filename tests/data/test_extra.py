@@ -197,9 +197,11 @@ def test_runs_of_other_classes_and_unsuitable_runs_are_refused(
 ):
     (tmp_path / "r.csv").write_text((world / "reviews.csv").read_text().replace(",neg", ",bad"))
     other, _ = trained("mean", f"data.path={tmp_path}/r.csv", "trainer.max_epochs=1")
+    shutil.copytree(runs / "pretraining", tmp_path / "only" / "pretraining")
     cases = {
         other: "has the classes bad, pos, not neg, pos: give other runs",
         runs / "pretraining": "is a run of task=masked_words: train a classifier with the same",
+        tmp_path / "only": "only/pretraining is a run of task=masked_words: train a classifier",
         runs / "nowhere": "there is no such file or folder",
     }
     for run, message in cases.items():

@@ -138,10 +138,3 @@ def test_a_labeled_table_keeps_the_columns_that_are_asked_for(trained, shell, tm
         twice = pd.read_csv(tmp_path / "twice.csv", dtype=str)
         assert twice["input_label"].tolist()[::2] == ["x", "z"]
         assert twice["input_input_label"].tolist() == found["label"].tolist()
-
-
-def test_a_folder_with_pretrainings_only_has_no_mean(shell, tmp_path):
-    (tmp_path / "pretraining").mkdir()
-    (tmp_path / "pretraining" / "metrics.json").write_text('{"next_model": "pretrained"}')
-    done = shell("predict", "run=[.]", "text=good", cwd=tmp_path, status=2)
-    assert "run=. contains only pretrainings" in done.stderr

@@ -268,7 +268,7 @@ def test_a_loss_that_is_not_finite_names_its_own_step_and_rows(run, tapes, monke
     def spoiled(self, plans):
         batches = make(self, plans)
         if len(plans) > 3 and not spoilt and self.options.word_dropout > 0:
-            spoilt.append(sorted(self.split.rows[batches[3].items_B]))
+            spoilt.append(sorted(self.items.rows[batches[3].items_B]))
             batches[3] = batches[3]._replace(labels_B=batches[3].labels_B * 0 + 1)
         return batches
 
