@@ -30,7 +30,7 @@ def run_single(cfg: DictConfig) -> float:
     """Trains the model that `cfg` describes, and returns the validation accuracy of the epoch that
     `choose_by` selects.
     """
-    with StopOnSignals(BEFORE_TRAINING):
+    with StopOnSignals(BEFORE_TRAINING) as signals:
         composed, job = plain_settings(cfg), HydraConfig.get()
         resumed = resumed_folder(composed)
         if resumed is None:
@@ -40,8 +40,11 @@ def run_single(cfg: DictConfig) -> float:
         settings = new_or_resumed_settings(composed, job.overrides.task, folder if resume else None)
         if os.environ.get("LOCAL_RANK", "0") != "0":
             end_with_parent(os.getppid())
+        signals.defer()  # an exception while torch is imported would abort the process
         # this import takes seconds, and error messages do not need it
         from imdbattn.runs.fit import fit
+
+        signals.stop_at_once()
     metrics = fit(settings, folder, resume)
     log_results(settings, metrics, folder)
     return float(metrics["val_accuracy"])
