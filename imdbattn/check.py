@@ -7,7 +7,8 @@ from pathlib import Path
 import yaml
 
 from imdbattn.errors import UserError, one_line, replace_unencodable_output
-from imdbattn.tools.check import grade, process
+from imdbattn.tools.check import process
+from imdbattn.tools.check.grading import grade
 from imdbattn.tools.check.options import parse
 
 __all__ = ["grade", "main"]

@@ -26,12 +26,12 @@ def cut_fold(
     of_whole = fingerprint([f"{folds} folds\0", *whole.fingerprint_lines()])
     facts = {"folds": folds, "fold": fold, "fingerprint": of_whole}
     test_set = f"fold {fold} of {folds} in consecutive blocks per class"
-    indices = partial(fold_cut, fold=fold, folds=folds)
+    indices = partial(fold_indices, fold=fold, folds=folds)
     cut = with_all_splits(reviews, name, shares, indices, test_set, limit)
     return replace(cut, facts={"cross_validation": facts})
 
 
-def fold_cut(
+def fold_indices(
     reviews: Split, shares: Mapping[str, float], fold: int, folds: int
 ) -> dict[str, np.ndarray]:
     """Returns the indices of train, validation and test, each in consecutive blocks of every class;
